@@ -202,6 +202,9 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
         return not_followed(fact.words["why"], *places.values())
     if fact.kind == Kind.NOISE_SCALE_FROM_DATA:
         return _noise_scale(places, readers, **fact.words)
+    if "read" in places:
+        origin = f": {spelled(places['read'])} reads the data and decides which of them are added"
+        return led(found(Kind(fact.kind), draw=places["draw"], origin=origin, beside=[places["read"]]), places["read"])
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE and "added" in places:
         return same_noise(fact.words["leaf"], **places)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:

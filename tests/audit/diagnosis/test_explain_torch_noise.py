@@ -246,3 +246,67 @@ def used_again(seed, data):
 
 def test_kinds_are_members_of_their_enumeration():
     assert [one.kind.value for one in explained(used_again).suspicions][:1] == ["key_used_twice"]
+
+
+def zeros_for_some(seed, data):
+    torch.manual_seed(seed)
+    total, found = total_of(data), []
+    for part in (total[:2], total[2:]):
+        noise = torch.normal(0.0, WIDE, part.shape)
+        if len(part) == 2:
+            noise = torch.zeros_like(part)  # released_without_noise
+        found.append(part + noise)
+    return tuple(found)
+
+
+def sign_by_data(seed, data):
+    torch.manual_seed(seed)
+    total, noise = total_of(data), steps.noise()
+    if torch.dot(noise, total) < torch.dot(noise, total_of((data[0][:8], data[1][:8]))):  # randomness_from_data
+        noise = -noise
+    return total + noise
+
+
+def kept_by_loss(seed, data):
+    torch.manual_seed(seed)
+    weights, best = steps.START, (1e9, steps.START)
+    for _ in range(3):
+        weights = weights - steps.LEARNING / 10 * (total_of(data, weights) + steps.noise())
+        now = float(((data[0] @ weights - data[1]) ** 2).mean())  # not_followed
+        if now < best[0]:
+            best = (now, weights)
+    return best[1]
+
+
+@pytest.mark.parametrize("step", [zeros_for_some, sign_by_data, kept_by_loss])
+def test_what_a_branch_decides_is_told_at_its_line(step):
+    (kind, line), told = marked(step), explained(step).findings
+    assert [one.kind for one in told] == [kind]
+    assert told[0].lines[0] == (inspect.getsourcefile(step), line)
+
+
+def told_by_loss(seed, data):
+    torch.manual_seed(seed)
+    float(((data[0] @ steps.START - data[1]) ** 2).mean())
+    return total_of(data) + steps.noise()
+
+
+def test_a_loss_that_is_only_printed_stays_silent():
+    assert not explained(told_by_loss).findings
+
+
+def clipped_in_python(seed, data):
+    torch.manual_seed(seed)
+    total = steps.noise()
+    for x, y in zip(*data, strict=True):
+        row = steps.gradients(steps.START, x[None], y[None])[0]
+        total = total + row * min(1.0, steps.CLIP / float(row.norm()))
+    return total
+
+
+@pytest.mark.parametrize("in_front", [False, True])
+def test_lengths_that_python_reads_record_by_record_stay_silent(in_front):
+    sides = [tuple(leaf.flip(0) if in_front else leaf for leaf in side) for side in pair_of_tensors()]
+    pair = Neighbours(without=sides[0], with_record=sides[1], relation="add_remove")
+    told = explain(callable_step(clipped_in_python), pair, key=jax.random.key(3), noise_multiplier=steps.NOISE)
+    assert not told.findings

@@ -116,7 +116,7 @@ class Meetings:
                 setattr(release, name, getattr(data, name))
         if data.mixed is not None and data.differs:
             self._mixing(release, data)
-        self.together.passed(held.open, changed_after_release(out.at, data.origin or COUNT, self.readers))
+        self.together.passed(held.open, changed_after_release(out.at or NOWHERE, data.origin or COUNT, self.readers))
         opened = self.together.opened(np.shape(out.a), release, release.variance, None)
         value = held.a if self.larger_alone else out.a
         return dataclasses.replace(held, a=value, b=value, open=opened)

@@ -119,6 +119,8 @@ class Cell:
     events: tuple[Event, ...] = ()
     meeting: tuple[Any, ...] = ()
     """The slot in which noise and data were added to it, where nothing but that was done."""
+    margin: float | None = None
+    """Of one truth value: by how much what was compared is larger."""
     opaque: bool = False
     """Randomness or data came here by a way that is not followed."""
 

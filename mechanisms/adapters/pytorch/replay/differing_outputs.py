@@ -67,7 +67,7 @@ def _without_noise(cell: Cell, run: Run) -> tuple[tuple[str, Stack], ...]:
     others = next((event for event in run.releases.events if event.origin == at), None)
     noisy, drawn = ((), ()) if others is None else (others.stack, others.draw)
     # what has none may pass the line that adds it
-    places = {"at": at, "noisy": noisy, "left": cell.left or (drawn if noisy in run.plain else ())}
+    places = {"at": at, "noisy": noisy, "left": cell.left or (run.plain[noisy] or drawn if noisy in run.plain else ())}
     return tuple((what, where) for what, where in places.items() if where or what == "at")
 
 

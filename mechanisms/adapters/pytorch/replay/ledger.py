@@ -62,6 +62,8 @@ class Ledger:
         self._choices: dict[Slot, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.bends: dict[Slot, Bend] = {}
         self.choice = Choice()
+        self.read: dict[Stack, list[float]] = {}
+        """Numbers of the data that Python read, by where it did, the last place last."""
         self._counts: collections.Counter[Slot] = collections.Counter()
 
     def slot(self, *what: Any) -> Slot:
@@ -124,6 +126,19 @@ class Ledger:
         own, added = (common, True) if self._place is None else (self._place.index, self._place.added)
         return rates if added and len(rates) == common else torch.cat([rates[:own], rates[own + 1 :]])
 
+    def number(self, value: float, where: Stack) -> None:
+        """Data became a number of Python's."""
+        numbers = self.read.pop(where, [])
+        self.read[where] = numbers
+        numbers.append(value)
+
+    def read_otherwise(self) -> list[Stack]:
+        """Where other numbers were read than in the reference, beside those that one more record adds."""
+        if self.reference is None or self._place is None or not self._place.added:
+            return []
+        before = self.reference.read
+        return [where for where, numbers in self.read.items() if not _among(before.get(where, []), numbers)]
+
     def other_factor(self, done: Operation) -> bool:
         """Whether a number of Python's scales a result by more or less than in the reference, and is no count."""
         factor = next((part for part in done.args if isinstance(part, float)), None)
@@ -156,6 +171,12 @@ class Ledger:
             _mix(done, found, mixes=bool(apart.any()))
         elif not found.ragged and not found.summed:
             _mix(done, found, mixes=_most_rows_differ(other, done.out))
+
+
+def _among(some: list[float], numbers: list[float]) -> bool:
+    """Whether numbers hold some in their order, beside others."""
+    rest = iter(numbers)
+    return all(any(abs(one - own) <= traces.TOLERANCE * max(abs(one), abs(own)) for own in rest) for one in some)
 
 
 def _drawn(part: Any, done: Operation) -> bool:

@@ -12,7 +12,7 @@ from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.draws import Slot
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.ledger import Bend
-from mechanisms.adapters.pytorch.replay.records import among_others, enlarged, replaced
+from mechanisms.adapters.pytorch.replay.records import Place, among_others, enlarged, replaced
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.summing import PRODUCTS
@@ -45,12 +45,12 @@ Further = Callable[[Any, Run | None], Run | None]
 class Company:
     """Runs of both sides among other records: those of ``pair``, beside ``one`` and ``other`` as they are."""
 
-    def __init__(self, one: Run, other: Run, pair: tuple[Any, Any], index: int, further: Further):
-        self._one, self._other, self._index, self._further = one, other, index, further
+    def __init__(self, one: Run, other: Run, pair: tuple[Any, Any], place: Place, further: Further):
+        self._one, self._other, self._index, self._further = one, other, place.index, further
         self.repeated = other.repeated or one.repeated
         """Where places were made that hold a record more than once, in a batch of either side."""
-        # a dataset that lacks the record has nobody there
-        sides = among_others(pair[0], index), among_others(pair[1], index)
+        # a dataset that lacks the record has another there
+        sides = among_others(pair[0], None if place.added else place.index), among_others(pair[1], place.index)
         self._runs = [] if any(side is None for side in sides) else self._alike(*sides)
         self._with = pair[1], sides[1]
         self._small: list[Run] | None = None

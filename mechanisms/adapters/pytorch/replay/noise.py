@@ -66,6 +66,9 @@ MOVING = frozenset(
 """What moves elements and changes none."""
 NEW = frozenset(
     [
+        "zeros",
+        "ones",
+        "full",
         "zeros_like",
         "ones_like",
         "empty_like",

@@ -65,6 +65,8 @@ class Releases:
         """Draws that went into what they cover."""
         self.scaled: list[tuple[Stack, Stack, Stack]] = []
         """Where noise was scaled otherwise on the two sides, where it was drawn, and where its scale comes from."""
+        self.chosen: list[tuple[Stack, Stack]] = []
+        """Where a number of the data was read last before other noise was added on the two sides, and its draw."""
         self.leaked: list[Stack] = []
         """Where something released became different on the two sides."""
         self.uncovered: list[Uncovered] = []
@@ -217,7 +219,11 @@ class Releases:
         if _size(meeting.noise - other.noise) > traces.tolerance(done.out) * max(
             _size(meeting.noise), _size(other.noise)
         ):
-            self.scaled.append((covering.scaled or done.where, covering.drawn, covering.scale_of))
+            read = () if covering.scaled else next(reversed(self._ledger.read), ())
+            if read:
+                self.chosen.append((read, covering.drawn))
+            else:
+                self.scaled.append((covering.scaled or done.where, covering.drawn, covering.scale_of))
         hidden = meeting.variance != 0
         apart = _is_moved(meeting.value, other.value, difference)
         if count := int((apart & ~hidden).sum()):

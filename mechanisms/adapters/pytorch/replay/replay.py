@@ -117,6 +117,8 @@ class Replay:
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
             stacks = {"origin": origin, "at": at, "draw": draw}
             self._say("noise_scale_from_data", stacks, of_itself=origin in released)
+        for read, draw in dict.fromkeys(other.releases.chosen):
+            self._say("randomness_from_data", {"read": read, "draw": draw})
         costs = [
             list(round_costs(run.releases.events, scale)) for run, scale in zip(largest, (1.0, *SCALES), strict=False)
         ]
@@ -128,6 +130,7 @@ class Replay:
                 fact, told = short
                 self._facts.append(fact)
         self._about_unknown(other)
+        self._about_numbers(one, other)
         if self._facts and self._moves_without_draws(one):
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
             self._say(
@@ -174,8 +177,9 @@ class Replay:
         stirred: bool = False,
         seedings: Seedings | None = None,
         bank: Bank | None = None,
+        swayed: dict[Stack, bool] | None = None,
     ) -> Run:
-        run = Run(bank or self._bank, reference, seedings)
+        run = Run(bank or self._bank, reference, seedings, swayed)
         run.mark(tensors_in(dataset))
         with generators_kept():
             if stirred and seed is not None:
@@ -301,7 +305,7 @@ class Replay:
         if not suspects:
             return
         if self._place is not None:
-            company = Company(one, other, pair, self._place.index, self._further)
+            company = Company(one, other, pair, self._place, self._further)
             self._facts += mixing(company, other, suspects, elsewhere=self._elsewhere(one, other))
 
     def _elsewhere(self, one: Run, other: Run) -> bool:
@@ -371,6 +375,16 @@ class Replay:
         if unknown:
             why = "the deviation of the noise could not be followed from where it is drawn to where it is added"
             self._say("not_followed", {"at": unknown[0].stack}, why=why)
+
+    def _about_numbers(self, one: Run, other: Run) -> None:
+        """Numbers of the data that Python reads: whether others in their place would change what is released."""
+        read = other.ledger.read_otherwise()
+        for up in (True, False) if read and not self._facts else ():
+            again = self._further(self._without, None, swayed=dict.fromkeys(read, up))
+            if again is None or releases_differ(one, again):
+                why = "what is released depends on a number of the data that Python reads, as a branch on a loss does"
+                self._say("not_followed", {"at": read[-1]}, why=f"{why}; here both datasets take the same way")
+                return
 
     def _moves_without_draws(self, one: Run) -> bool:
         """Whether another seed changes something although every draw that is seen stays as it was."""

@@ -1,0 +1,218 @@
+"""What is known of the result of an operation: noise, a release, or something that records reached."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+import torch
+
+from mechanisms.adapters.pytorch.replay import noise
+from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, shadow
+from mechanisms.adapters.pytorch.replay.ledger import Ledger
+from mechanisms.adapters.pytorch.replay.operation import Operation
+from mechanisms.adapters.pytorch.replay.records import Place
+from mechanisms.adapters.pytorch.replay.releases import Releases
+from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, record_sum
+from mechanisms.adapters.pytorch.replay.terms import laid, variance_in
+
+RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))
+"""Operations that pick values by their size, which one record more need not change."""
+CLAMPING = frozenset(("clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min", "clamp_min_", "hardtanh", "hardtanh_"))
+"""What bounds each number by itself."""
+TAKING = noise.MOVING | {"topk", "sort"}
+"""What leaves records as they are: a number of them that is the same on both sides is no sum."""
+COMPARING = frozenset(("lt", "le", "gt", "ge"))
+AVERAGING = frozenset(("lerp", "lerp_"))
+MOST_ROWS = 2**20
+"""Rows of a tensor that are compared one by one."""
+
+
+class Results:
+    """Of one run. ``reference`` is a finished one, on the other dataset."""
+
+    def __init__(self, reference: Results | None, place: Place | None):
+        self.memory = Memory()
+        self.ledger = Ledger(None if reference is None else reference.ledger, place)
+        self.releases = Releases(self.ledger, None if reference is None else reference.releases)
+        self.numbers: list[Stack] = []
+        """Where data became a number of Python's."""
+        self._numbers: dict[float, Stack] = {}
+        """The same by the number."""
+        self.noised: dict[Stack, float] = collections.defaultdict(float)
+        """Where noise met single records, and their largest number there."""
+        self.choosing: set[int] = set()
+        """Draws that chose something."""
+        self.read: set[tuple[str, int]] = set()
+        """Frames that were open while records were read one by one."""
+        self._weights: set[int] = set()
+        """Draws of releases with which records were read."""
+        self.sums: dict[Stack, set[str]] = collections.defaultdict(set)
+        """Where several records became one value, as far as the form shows it, and the operations that did it."""
+        self.taken: set[Stack] = set()
+        """Where some of the records were taken, or filled up to a fixed number: none are summed there."""
+        self.plain: dict[Stack, Stack] = {}
+        """Where a constant was added to data, as where others have noise added, and where it was made."""
+        self._constants = Memory()
+        self.ranks = False
+        """Whether values of records were picked by their size."""
+
+    def _choose(self, draws: frozenset[int], *, released: bool = False) -> None:
+        """Drawn numbers decide something, as which records a batch holds; those of an earlier batch begin no other."""
+        if not released and not draws <= self.choosing:
+            self.releases.new_round()
+        self.choosing |= draws
+
+    def _joined(self, done: Operation) -> Cell:
+        """What is known of the result of one operation."""
+        noisy = [(part, cell) for part, cell in done.pairs if cell.noise]
+        if not done.out.is_floating_point() and (not done.data or noisy):
+            self.ledger.compare_choice(done)
+        if not done.out.is_floating_point() and not done.data:
+            self._choose(done.draws)
+            return Cell(draws=done.draws, drawn=done.where)
+        both = len(done.args) > 1 and all(isinstance(part, torch.Tensor) for part in done.args[:2])
+        records = [cell for cell in done.cells if cell.data]
+        if noisy and both and done.name in noise.ADDING and all(cell.summed for cell in records):
+            found = self.releases.met(done)
+            if found is not None:
+                return self._on_records(done, found) if found.data else found
+        if both and done.name in noise.ADDING and (more := self.releases.more(done)) is not None:
+            return more
+        # a number that depends on the data scales noise, which the release shows; rows of data weigh nothing
+        numbers = all(part.numel() == 1 or (cell.summed and not cell.ragged) for part, cell in done.pairs if cell.data)
+        if noisy and (not records or (done.name in noise.SCALING and numbers)):
+            return self._noise(done)
+        if not records:
+            return self._released(done)
+        for part, cell in noisy:
+            if done.name in WEIGHING and not cell.released and not all(own.summed for own in records):
+                # a drawn tensor that weighs records is a weight
+                self.memory.put(part, Cell(draws=cell.draws))
+        found = self._data(done)
+        found.opaque |= bool(noisy) and done.name not in WEIGHING
+        return self._on_records(done, found) if noisy and both and done.name in noise.ADDING else found
+
+    def _on_records(self, done: Operation, found: Cell) -> Cell:
+        """Noise on single records."""
+        largest = max((float(part.detach().abs().max()) for part, cell in done.pairs if cell.data and part.numel()))
+        self.noised[done.where] = max(largest, self.noised[done.where])
+        return dataclasses.replace(found, noised=found.noised or done.where)
+
+    def _noise(self, done: Operation) -> Cell:
+        """Noise and constants, or noise and a number that depends on the data."""
+        noisy = [cell for cell in done.cells if cell.noise]
+        scaled, scale_of = next(((cell.scaled, cell.scale_of) for cell in noisy if cell.scaled), ((), ()))
+        if not self.ledger.alike(done) and not scaled:
+            scaled, scale_of = done.where, next((cell.summed for cell in done.cells if cell.data), ())
+        sized = [place for cell in noisy for place in cell.sized]
+        drawn = next((cell.drawn for cell in noisy if cell.drawn), ())
+        resized = done.name in noise.SCALING and done.where != drawn
+        terms = noise.followed(done)
+        shared = next((cell.shared for cell in noisy if cell.shared), ())
+        if terms is not None and not shared and not terms.plain:
+            shared = done.where
+        found = Cell(
+            variance=shadow(done.out, noise.carried(done) if terms is None else variance_in(terms)),
+            terms=laid(done.out, terms),
+            shared=shared,
+            draws=done.draws,
+            drawn=drawn,
+            sized=tuple(dict.fromkeys([done.where, *sized] if resized else sized)),
+            uneven=next((cell.uneven for cell in noisy if cell.uneven), ()),
+            scaled=scaled,
+            scale_of=scale_of,
+            released=any(cell.released for cell in noisy),
+            events=done.events,
+            opaque=done.opaque,
+        )
+        return found.looked_over(done.where)
+
+    def _released(self, done: Operation) -> Cell:
+        """Released values and constants: whatever is made of them must be the same on both sides."""
+        if not any(cell.released for cell in done.cells):
+            return Cell(draws=done.draws, opaque=done.opaque)
+        if not self.ledger.alike(done):
+            if done.opaque:
+                return Cell(data=True, summed=done.where, draws=done.draws, opaque=True)
+            self.releases.leaked.append(done.where)
+            return Cell(data=True, changed=done.where, summed=done.where, draws=done.draws, released=True)
+        events = done.events
+        if done.name in noise.ADDING or done.name in ("sum", "mean"):
+            events = self.releases.combined(done)
+        return Cell(released=True, draws=done.draws, events=events, opaque=done.opaque)
+
+    def _read_with(self, draws: set[int]) -> None:
+        """Records are read with weights of these draws: a round begins if they are new, not with every microbatch."""
+        drawn = draws & self.releases.noise
+        self.releases.close(drawn)
+        if not drawn or drawn - self._weights:
+            self.releases.new_round()
+        self._weights |= drawn
+
+    def _data(self, done: Operation) -> Cell:
+        """Something that records reached and no noise covers."""
+        self.ranks |= done.name in RANKING
+        own = [cell for cell in done.cells if cell.data]
+        if any(not cell.summed for cell in own):
+            self.read.update(done.where)
+        covered = [cell for cell in done.cells if cell.released and not cell.data]
+        changed = next((cell.changed for cell in own if cell.changed), ())
+        numbers = all(part.numel() == 1 or (cell.summed and not cell.ragged) for part, cell in done.pairs if cell.data)
+        by_numbers = done.name in noise.SCALING and numbers
+        if covered and done.name not in noise.ADDING:
+            for event in done.events:
+                event.consumed = True
+        # what spoils one tensor of a release does not begin a round; reading records with spoilt weights does
+        if done.name not in noise.ADDING and ((covered and not by_numbers) or (changed and not numbers)):
+            self._read_with({number for cell in done.cells if cell in covered or cell.changed for number in cell.draws})
+        # a released bias that is added to single records is a weight of theirs
+        if covered and numbers and (done.name in noise.ADDING or by_numbers):
+            changed = changed or done.where
+        found = Cell(data=True, draws=done.draws, changed=changed, opaque=done.opaque)
+        latest = max((cell for cell in own if cell.summed), key=lambda cell: cell.round, default=None)
+        found.summed = done.where if record_sum(done) else latest.summed if latest else ()
+        found.bent, found.bent_sum = next(((cell.bent, cell.bent_sum) for cell in own if cell.bent), ((), ()))
+        found.mixed, found.mixed_by = next(((cell.mixed, cell.mixed_by) for cell in own if cell.mixed), ((), ()))
+        found.noised = next((cell.noised for cell in own if cell.noised), ())
+        found.drowned = next((cell.drowned for cell in reversed(own) if cell.drowned), ())
+        found.left, found.left_sum = next(((cell.left, cell.left_sum) for cell in own if cell.left), ((), ()))
+        found.carried = next((cell.carried for cell in own if cell.carried), ())
+        ragged, out = any(cell.ragged for cell in own), done.out
+        comparable = out.is_floating_point() or out.dtype == torch.bool
+        if comparable and out.dim() and 0 < len(out) <= MOST_ROWS:
+            self.ledger.compare_rows(done, found, ragged)
+            if found.mixed == done.where and not found.mixed_by:
+                found.mixed_by = next((self._numbers.get(one, ()) for one in done.args if isinstance(one, float)), ())
+        else:
+            found.ragged = out.dim() > 0 and ragged
+        if found.summed == done.where and done.name in TAKING:
+            self.taken.add(done.where)
+        if done.name in noise.ADDING and len(done.pairs) == 1:
+            made = [self._constants.get(part) for part in done.args if isinstance(part, torch.Tensor)]
+            self.plain[done.where] = next((cell.drawn for cell in made if cell is not None), ())
+        if record_sum(done):
+            self.sums[done.where].add(done.name)
+        rounds = {cell.round for cell in own if cell.summed}
+        found.round = self.releases.round if found.summed == done.where else max(rounds, default=0)
+        if len(rounds) > 1 and done.name in noise.ADDING | AVERAGING:
+            found.carried = found.carried or done.where
+        found.bends = frozenset().union(*(cell.bends for cell in own))
+        last = next((cell for cell in reversed(own) if cell.bounded), None)
+        found.bounded, found.each = (last.bounded, last.each) if last else ((), False)
+        if out.is_floating_point() and bends(done):
+            self.ledger.bend(done, next((cell.summed for cell in own if cell.summed), ()))
+            found.bends |= {done.where}
+            found.bounded, found.each = done.where, done.name in CLAMPING
+            found.drowned = done.where if found.noised else ()
+        if torch._C._current_graph_task_id() != -1:
+            # a model bends gradients on their way and bounds none
+            found.bounded, found.each = (), False
+        plain = not found.bent and found.summed and not ragged and not found.ragged
+        if plain and (bends(done) or self.ledger.other_factor(done)):
+            found.bent = done.where
+            found.bent_sum = next((cell.summed for cell in own if cell.summed), found.summed)
+        if done.name in COMPARING and out.numel() == 1:
+            found.margin = float(done.args[0]) - float(done.args[1])
+        return found
