@@ -34,7 +34,8 @@ def span_of(neighbours: Neighbours) -> tuple[Frame, np.ndarray]:
     if not arrays or first.shape != second.shape or first.ndim != 1:
         raise ValueError(
             "this distinguisher reads the record's gradient from the pair: both datasets must be GradientTables, "
-            f"arrays (records, dimension) or equally long vectors, got {type(first).__name__}."
+            f"arrays (records, dimension) or equally long vectors, got {type(first).__name__}; "
+            "leave the distinguisher out, and one that fits is chosen."
         )
     difference = np.asarray(second, np.float64) - np.asarray(first, np.float64)
     return make_frame(rank=len(difference), dimension=len(difference), basis=None), _unit(difference)

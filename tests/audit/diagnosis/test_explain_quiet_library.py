@@ -11,6 +11,8 @@ from diagnosis import quiet_library
 import guarantees
 import mechanisms
 from audit.diagnosis.explain import explain
+from audit.diagnosis.explain.jaxprs.value import Release
+from audit.diagnosis.explain.places import NOWHERE
 from mechanisms.adapters import noise_terms
 
 KINDS = {
@@ -79,6 +81,24 @@ def test_noise_that_cancels_along_the_record_is_too_little(sign):
     told = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
     assert told.rounds[0].multiplier == pytest.approx(0.8**0.5 + sign * 0.2**0.5, rel=1e-4)
     assert [one.kind for one in told.findings] == (["too_little_noise"] if sign < 0 else [])
+    assert all("less along the record, since they share random numbers" in one.says for one in told.findings)
+
+
+@pytest.mark.parametrize(("shared", "dearer"), [(0.0, False), (-0.5, True), (0.5, False)])
+def test_noise_that_is_less_along_the_record_costs_more_than_its_coordinates(shared, dearer):
+    moved, block = np.ones(2), noise_terms.Block(np.arange(2), np.array([[1.0, shared], [shared, 1.0]]))
+    release = Release(
+        at=NOWHERE,
+        draw=NOWHERE,
+        origin=None,
+        round=(),
+        first=True,
+        moved=moved,
+        variance=moved,
+        exact=True,
+        blocks=[block],
+    )
+    assert (release.cost > 1.001 * release.cost_apart) is dearer
 
 
 def centred(x):

@@ -12,6 +12,8 @@ import pytest
 import guarantees
 import mechanisms
 from audit.diagnosis.explain import Kind, explain
+from audit.diagnosis.explain.findings import Finding
+from audit.diagnosis.explain.jaxprs.replay import without_consequences
 
 ROWS = np.random.default_rng(1).normal(size=(8, 5)).astype("f4")
 ROWS[-1] *= 4
@@ -96,3 +98,25 @@ def test_nothing_is_said_of_batches_that_leave_the_record_out(step, seed):
 
 def test_nothing_is_said_where_no_number_of_runs_would_show_it():
     assert told(everybody, rate=0.9).findings == ()
+
+
+def over_the_drawn(key, rows):
+    batch, noise = jax.random.split(key)
+    taken = jax.random.bernoulli(batch, RATE, (len(rows),))
+    order = jnp.argsort(~taken, stable=True)
+    empty = 10 - len(rows)
+    picked, mask = jnp.pad(rows[order], [(0, empty), (0, 0)]), jnp.pad(taken[order].astype("f4"), (0, empty))
+    return (mask @ clipped(picked) + jax.random.normal(noise, (5,))) / mask.sum()
+
+
+def test_the_number_of_drawn_records_is_not_called_that_of_all():
+    (found,) = told(over_the_drawn).findings
+    assert "(from the number of records in the batch)" in found.says
+
+
+def test_batches_that_differ_are_not_called_noise_that_is_too_little():
+    chosen, little = (
+        Finding(kind=kind, lines=(), says="") for kind in (Kind.RANDOMNESS_FROM_DATA, Kind.TOO_LITTLE_NOISE)
+    )
+    assert without_consequences([chosen, little], uncoupled=True) == [chosen]
+    assert without_consequences([little], uncoupled=True) == [little]

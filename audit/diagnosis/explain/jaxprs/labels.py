@@ -15,6 +15,7 @@ from audit.diagnosis.explain.jaxprs.noise import SUMS
 from audit.diagnosis.explain.jaxprs.packing import follow_packing, is_shifted
 from audit.diagnosis.explain.jaxprs.value import (
     COUNT,
+    DRAWN,
     Idle,
     Mixed,
     Origin,
@@ -308,7 +309,8 @@ def _differences(
 
 
 def _origin(value: Value) -> Origin:
-    return value.origin or (COUNT if not value.values else value.at) or COUNT
+    origin = value.origin or (COUNT if not value.values else value.at) or COUNT
+    return DRAWN if origin == COUNT and value.random else origin
 
 
 def _is_noise(name: str, out: Value, ins: Sequence[Value], which: int) -> bool:

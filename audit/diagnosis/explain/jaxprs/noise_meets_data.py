@@ -14,7 +14,7 @@ from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.keys import used_twice
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, repeats, terms_after, variance_after
-from audit.diagnosis.explain.jaxprs.value import COUNT, Idle, Release, Scaled, Value, host
+from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Idle, Release, Scaled, Value, host
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records
 from mechanisms.adapters.noise_terms import bare, lacking
 
@@ -237,7 +237,7 @@ def _what(scale: Value) -> str:
     """What a number that scales noise depends on."""
     if isinstance(scale.origin, str):
         return scale.origin
-    return "the records" if scale.values else "the number of records in the batch" if scale.random else COUNT
+    return "the records" if scale.values else DRAWN if scale.random else COUNT
 
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:

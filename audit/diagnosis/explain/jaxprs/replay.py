@@ -140,7 +140,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
             why += f": a number for each record is drawn from the constant key of {spelled(constant)}"
         findings.append(not_followed(why))
     return Explanation(
-        findings=ranked(_without_consequences(findings, bool(unfollowed))),
+        findings=ranked(without_consequences(findings, bool(unfollowed))),
         rounds=_rounds(program, runs),
         covered=Covered(
             draws=len(set().union(*(run.lockstep.draws for run in runs))),
@@ -313,7 +313,7 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
             known=known,
             lead=lead,
             between=(least, most) if uneven else None,
-            cancels=bool(top.blocks),
+            cancels=top.cost > (1 + SLACK) * top.cost_apart,
             summed=top.summed or origin is top.at,
             beside=[one for one in (weight and weight.at, top.carried) if one is not None],
             more=more,
@@ -347,10 +347,13 @@ def _slack(releases: Sequence[Release]) -> float:
     return GUESSED_SLACK + max(4 / np.sqrt(2 * one.drawn) if one.drawn else 0.0 for one in releases)
 
 
-def _without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[Finding]:
+def without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[Finding]:
+    """Findings that are true of the code itself; ``uncoupled`` says that the two sides drew different batches."""
     if uncoupled:
-        # a round that was followed has the noise that it has, whatever is not known of others
-        kept = {Kind.KEY_USED_TWICE, Kind.NOT_FOLLOWED, Kind.RANDOMNESS_FROM_DATA, Kind.TOO_LITTLE_NOISE}
+        kept = {Kind.KEY_USED_TWICE, Kind.NOT_FOLLOWED, Kind.RANDOMNESS_FROM_DATA}
+        if all(finding.kind != Kind.RANDOMNESS_FROM_DATA for finding in findings):
+            # a round that was followed has the noise that it has, whatever is not known of others
+            kept |= {Kind.TOO_LITTLE_NOISE}
         return [finding for finding in findings if finding.kind in kept]
     # what one step releases without noise changes every record of the next one
     # its lines: where its noise was taken from it, where others get theirs, and where it was summed

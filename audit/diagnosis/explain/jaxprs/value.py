@@ -14,6 +14,7 @@ from audit.diagnosis.explain.places import Place
 from mechanisms.adapters.noise_terms import Blocks, Terms, apart
 
 COUNT = "the number of records"
+DRAWN = "the number of records in the batch"
 """Where a difference comes from that no record's values make."""
 Origin = Place | str
 ROUNDING = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 2e-5, np.dtype(np.float16): 4e-3}
@@ -163,6 +164,11 @@ class Release:
     def cost(self) -> float:
         """Length of the difference in units of the noise: one over the multiplier."""
         return float(np.sqrt(apart(self.moved, self.variance, self.blocks)))
+
+    @property
+    def cost_apart(self) -> float:
+        """The same if no coordinate's noise depended on another's."""
+        return float(np.sqrt(apart(self.moved, self.variance, ())))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
