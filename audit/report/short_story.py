@@ -114,7 +114,8 @@ def _power(records: tuple[AuditRecord, ...]) -> str:
     green = [record for record in records if record.verdict == "no_violation_found"]
     leaks = sorted({leak for record in green if (leak := _found_leak(record))})
     who = "it" if len(green) == 1 else "they" if len(leaks) == 1 else "one of them"
-    return f"; {RUNS} {who} would find {leaks[0]}" if leaks else ""
+    where = f"on {'this pair' if len(green) == 1 else 'these pairs'}"
+    return f"; {RUNS} {who} would find, {where}, {leaks[0]}" if leaks else ""
 
 
 def _found_leak(record: AuditRecord) -> str:

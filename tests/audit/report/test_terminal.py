@@ -146,11 +146,11 @@ def test_where_no_violation_is_found_the_story_says_what_would_have_been(violati
     green = dataclasses.replace(violation, verdict="no_violation_found", expect="no_violation_found", reason=told)
     other = dataclasses.replace(green, detectable_advantage_excess=0.18)
     text = " ".join(" ".join(ten_lines((other,), width=80)).split())
-    assert "in 8 of 10 runs it would find an advantage of 0.18 or more above the claim" in text
+    assert "in 8 of 10 runs it would find, on this pair, an advantage of 0.18 or more above" in text
     # what the best score finds is not what this audit does
     assert "noise multiplier" not in text
     text = " ".join(" ".join(ten_lines((other, other), width=140)).split())
-    assert "they would find an advantage of 0.18 or more above the claim" in text
+    assert "they would find, on these pairs, an advantage of 0.18 or more above the claim" in text
     assert "would find" not in " ".join(ten_lines((violation,), width=140))
 
 
