@@ -40,7 +40,7 @@ SENTENCES = {
     Kind.CLIPPED_AFTER_SUM: "The sum over records of {origin} is bounded at {at}{called}, after the sum: no record "
     "is bounded by itself.",
     Kind.NOT_CLIPPED: "A record {scale:g} times larger moves the release at {at} {times:.3g} times further: nothing "
-    "bounds what is summed at {origin}{leaves}.",
+    "bounds what is {made} at {origin}{leaves}.",
     Kind.NOISE_SCALE_FROM_DATA: "The noise's deviation depends on {what}: the number that scales it comes from "
     "{origin}{then}.",
     Kind.RELEASED_WITHOUT_NOISE: "{leaf} is released without noise: it comes from {at}{others}.",

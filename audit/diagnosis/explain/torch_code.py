@@ -221,7 +221,7 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
     if fact.kind == Kind.RECORDS_MIXED_BEFORE_SUM:
         return mixed(**places)
     if fact.kind == Kind.NOT_CLIPPED:
-        return found(Kind(fact.kind), origin=places["origin"], at=places["at"], **fact.words)
+        return found(Kind(fact.kind), origin=places["origin"], at=places["at"], made="summed", **fact.words)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
         return _too_little(fact.words, places, readers, stated)
     if fact.kind == Kind.IN_EVERY_BATCH:

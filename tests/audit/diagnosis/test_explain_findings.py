@@ -71,7 +71,7 @@ def test_a_cause_stands_before_its_consequence_and_silences_too_little_noise():
     )
     bare = found(Kind.RELEASED_WITHOUT_NOISE, leaf="'w'", at=USER, others="")
     twice = found(Kind.KEY_USED_TWICE, first=USER, second=USER, how="")
-    clip = found(Kind.NOT_CLIPPED, scale=50.0, times=50.0, leaves="", at=USER, origin=USER)
+    clip = found(Kind.NOT_CLIPPED, scale=50.0, times=50.0, leaves="", made="summed", at=USER, origin=USER)
     assert [one.kind for one in ranked([little, bare, twice, bare])] == [twice.kind, bare.kind, little.kind]
     assert [one.kind for one in ranked([little, clip])] == [Kind.NOT_CLIPPED]
 

@@ -69,6 +69,11 @@ def told(step, rate=RATE, seed=0):
     return explain(step, mechanisms.pair(ROWS[:-1], ROWS), key=jax.random.key(seed), claim=claim)
 
 
+def here(step) -> int:
+    source, start = inspect.getsourcelines(step)
+    return start + next(n for n, line in enumerate(source) if "# HERE" in line)
+
+
 def constant_seed(*, joins: bool) -> int:
     """Of a constant batch that holds the last record of eight, or does not."""
     drawn = (bool(jax.random.bernoulli(jax.random.key(seed), RATE, (8, 1))[-1, 0]) for seed in range(20))
@@ -79,8 +84,7 @@ def constant_seed(*, joins: bool) -> int:
 def test_a_record_that_every_batch_holds_is_found(step):
     (found,) = told(step).findings
     assert found.kind == Kind.IN_EVERY_BATCH
-    source, start = inspect.getsourcelines(step)
-    assert found.lines[0] == (__file__, start + next(n for n, line in enumerate(source) if "# HERE" in line)), found
+    assert found.lines[0] == (__file__, here(step)), found
     assert "14 runs" in found.says
 
 
@@ -100,13 +104,31 @@ def test_nothing_is_said_where_no_number_of_runs_would_show_it():
     assert told(everybody, rate=0.9).findings == ()
 
 
-def over_the_drawn(key, rows):
-    batch, noise = jax.random.split(key)
-    taken = jax.random.bernoulli(batch, RATE, (len(rows),))
+def packed(key, rows):
+    taken = jax.random.bernoulli(key, RATE, (len(rows),))
     order = jnp.argsort(~taken, stable=True)
     empty = 10 - len(rows)
-    picked, mask = jnp.pad(rows[order], [(0, empty), (0, 0)]), jnp.pad(taken[order].astype("f4"), (0, empty))
+    return jnp.pad(rows[order], [(0, empty), (0, 0)]), jnp.pad(taken[order].astype("f4"), (0, empty))
+
+
+def over_the_drawn(key, rows):
+    batch, noise = jax.random.split(key)
+    picked, mask = packed(batch, rows)
     return (mask @ clipped(picked) + jax.random.normal(noise, (5,))) / mask.sum()
+
+
+def without_clipping(key, rows):
+    batch, noise = jax.random.split(key)
+    picked, mask = packed(batch, rows)
+    total = mask @ picked
+    return total + jax.random.normal(noise, (5,))  # HERE
+
+
+def test_padding_is_not_called_a_sum_and_does_not_stand_first():
+    found = told(without_clipping).findings[0]
+    assert found.kind == Kind.NOT_CLIPPED
+    assert "nothing bounds what is made of the records at" in found.says
+    assert found.lines[0] == (__file__, here(without_clipping))
 
 
 def test_the_number_of_drawn_records_is_not_called_that_of_all():

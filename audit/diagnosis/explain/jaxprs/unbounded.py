@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.diagnosis.explain.dispatch import Stated
-from audit.diagnosis.explain.findings import Finding, Kind, after_sum, found
+from audit.diagnosis.explain.findings import Finding, Kind, after_sum, found, led
 from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES
 from audit.diagnosis.explain.jaxprs.runs import Run, listed
 from audit.diagnosis.explain.jaxprs.value import Release, Weight
@@ -60,7 +60,9 @@ def _not_clipped(grown: Grown, bounded: Grown, *, origin: Place, at: Place) -> F
     names = [one.output for one, _ in grown if one.output] if bounded else []
     leaves = f" for {listed(names)}" if names else ""
     times = max(large.cost / small.cost for small, large in grown)
-    words = {"leaves": leaves, "scale": SCALES[1] / SCALES[0], "times": times}
+    certain = all(one.summed for one, _ in grown)
+    made = "summed" if certain else "made of the records"
+    words = {"leaves": leaves, "scale": SCALES[1] / SCALES[0], "times": times, "made": made}
     clips = {weight.at for weight in _weights(bounded, bounds=True)}
     clips -= {one.weighted.at for one, _ in grown if one.weighted}
     if len(clips) == 1:
@@ -73,7 +75,8 @@ def _not_clipped(grown: Grown, bounded: Grown, *, origin: Place, at: Place) -> F
         told = found(Kind.NOT_CLIPPED, factor=factor, weighed=weighed, origin=origin, at=at, **words)
         where = f"The number of {spelled(factor)}, by which the record is multiplied at {spelled(weighed)},"
         return dataclasses.replace(told, says=f"{told.says} {where} does not bound it.")
-    return found(Kind.NOT_CLIPPED, origin=origin, at=at, **words)
+    told = found(Kind.NOT_CLIPPED, origin=origin, at=at, **words)
+    return told if certain else led(told, at)
 
 
 def _weights(grown: Grown, *, bounds: bool) -> list[Weight]:
