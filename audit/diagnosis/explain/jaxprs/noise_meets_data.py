@@ -108,6 +108,9 @@ class Meetings:
         if held.at != out.at or np.shape(held.a) != np.shape(out.a) or not self.together.unseen(held.open):
             return None
         (release,) = held.open.releases
+        if None not in (data.origin, release.origin) and data.origin != release.origin:
+            # something else that is added on the same line
+            return None
         # what one side alone adds is no difference of its own
         moved = -host(data.b).astype(np.float64) if self.larger_alone else _difference(data)
         if np.any(moved):

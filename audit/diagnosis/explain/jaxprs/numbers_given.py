@@ -114,10 +114,12 @@ def _fields(given: Any) -> list[tuple[str, Any]]:
     """The fields of a configuration."""
     if isinstance(given, dict):
         inside = given
-    elif hasattr(given, "_asdict"):
-        inside = given._asdict()
+    elif isinstance(given, tuple):
+        inside = dict(zip(getattr(given, "_fields", ()), given, strict=False))
     else:
         inside = getattr(given, "__dict__", {})
+    # some objects hand every attribute on to what they hold
+    inside = inside if isinstance(inside, dict) else {}
     return [(str(name), value) for name, value in itertools.islice(inside.items(), MOST_FIELDS)]
 
 
