@@ -300,7 +300,7 @@ def _differences(
     if not others or scaled_by_count(out.a, out.b, out.tag, counts):
         return
     mixed = first(value.mixed for value in ins)
-    moves = name in SAME_NUMBERS and mixed is None and any(value.tag is not None for value in differing)
+    moves = name in SAME_NUMBERS and mixed is None and np.size(ins[0].a) == np.size(out.a)
     if moves or ((out.random or name == "sort") and not out.values):
         # what only moves numbers mixes none: records stand in other places
         out.uncoupled = out.uncoupled or at
