@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
-from mechanisms.adapters.pytorch.watch import Watch
+torch = pytest.importorskip("torch")
+
+from mechanisms.adapters.pytorch.watch import Watch  # noqa: E402
 
 ROWS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 
