@@ -127,7 +127,8 @@ def _single(name: str, array: np.ndarray) -> np.ndarray:
 def _refuse_lost_digits(name: str, array: np.ndarray, single: np.ndarray) -> None:
     """Refuse numbers whose changes from trial to trial float32 cannot hold, since no score could see them."""
     largest, steps = np.abs(single).max(axis=0, initial=0.0), np.float32(STEPS)
-    near = np.ptp(single, axis=0) <= steps * np.spacing(largest)
+    with np.errstate(invalid="ignore"):
+        near = np.ptp(single, axis=0) <= steps * np.spacing(largest)
     if not near.any():
         return
     own = array[:, near].astype(float)

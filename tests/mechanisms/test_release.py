@@ -106,8 +106,9 @@ def test_changes_that_float32_cannot_hold_are_refused_by_their_size():
         np.random.default_rng(0).integers(0, 2, (64, 3)).astype(float),
         np.arange(64.0)[:, None] / 3 + 1e5,
         (2e9 + np.random.default_rng(0).laplace(0.0, 5.0, (64, 1)))[:8],
+        np.full((64, 1), np.inf),
     ],
-    ids=["rounding", "enough digits", "bits", "thirds", "few trials"],
+    ids=["rounding", "enough digits", "bits", "thirds", "few trials", "infinite"],
 )
 def test_what_float32_holds_passes(rows):
-    flatten_rows(rows, len(rows))
+    np.testing.assert_array_equal(flatten_rows(rows, len(rows))[0], rows.astype(np.float32))
