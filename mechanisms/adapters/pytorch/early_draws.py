@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch import overrides
 
 NEW = frozenset(
     {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli"}
@@ -18,7 +18,7 @@ IN_PLACE = frozenset(
 )
 
 
-class EarlyDraws(TorchFunctionMode):
+class EarlyDraws(overrides.TorchFunctionMode):
     """Tells of draws from PyTorch's own generator that give no module its weights.
 
     Those are made while a module is built, or written into a parameter.
@@ -27,7 +27,6 @@ class EarlyDraws(TorchFunctionMode):
     def __init__(self, tell: Callable[[], None], parameters: Callable[[], list[Any]]):
         super().__init__()
         self._tell, self._parameters = tell, parameters
-        self._inside = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Look at the call, and make it."""
@@ -40,14 +39,16 @@ class EarlyDraws(TorchFunctionMode):
 
     def begin(self) -> None:
         """Look from now on."""
-        self.__enter__()
-        self._inside = True
+        overrides._push_mode(self)
 
     def end(self) -> None:
-        """Look no longer, unless a user's own mode is above: then until the end of the run, which ends that one."""
-        if self._inside and torch.overrides._get_current_function_mode() is self:
-            self._inside = False
-            self.__exit__(None, None, None)
+        """Look no longer; modes that a user has put above stay."""
+        above: list[Any] = []
+        if any(mode is self for mode in overrides._get_current_function_mode_stack()):
+            while (mode := overrides._pop_mode()) is not self:
+                above.append(mode)
+        for mode in reversed(above):
+            overrides._push_mode(mode)
 
     def _makes_weights(self, name: str, args: tuple[Any, ...]) -> bool:
         given = next((one for one in args if isinstance(one, torch.Tensor)), None)

@@ -77,3 +77,20 @@ def test_other_generators_before_the_model_is_called_are_refused_with_the_way_ou
         return drawn_by_numpy(n)
 
     Seen(lambda *given: functional(*given, draw=seeded), 1)
+
+
+class Mode(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def test_nothing_is_left_of_the_watch_where_a_users_mode_stays():
+    own = Mode()
+
+    def train(seen, data, seed):
+        torch.overrides._push_mode(own)
+        functional(seen, data, seed)
+
+    Seen(train, 1)
+    assert torch.overrides._pop_mode() is own
+    assert torch.overrides._get_current_function_mode_stack() == []
