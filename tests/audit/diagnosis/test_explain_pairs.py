@@ -145,3 +145,24 @@ def training(steps):
 def test_a_claim_about_something_else_is_refused_as_a_run_refuses_it(releases, claim, refusal):
     with pytest.raises(ValueError, match=refusal):
         explain(mechanisms.mechanism(rounds, releases=releases), ADDED, key=KEY, claim=claim)
+
+
+def padded_when_odd(key, rows, bound=1.0):
+    """One size of dataset has a constant in its program that the other has not."""
+    total = clipped(rows, bound).sum(0) * jnp.asarray(np.ones(6, "f4"))
+    if len(rows) % 2:
+        total = total + jnp.asarray(np.zeros(6, "f4"))
+    return total + jax.random.normal(key, (6,))
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS[:-1]], ids=["larger", "smaller"])
+def test_a_constant_that_one_side_alone_has_is_followed(rows):
+    told = explain(padded_when_odd, mechanisms.pair(rows[:-1], rows), key=KEY, noise_multiplier=1.0)
+    assert not told.findings, told
+    short = explain(
+        lambda key, data: padded_when_odd(key, data, 2.0),
+        mechanisms.pair(rows[:-1], rows),
+        key=KEY,
+        noise_multiplier=1.0,
+    )
+    assert [found.kind for found in short.findings] == ["too_little_noise"]

@@ -23,7 +23,7 @@ from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.not_a_number import lost_at
 from audit.diagnosis.explain.jaxprs.packing import out_of_line
-from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, coupled, value_of
+from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, constants, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ, settled
@@ -83,13 +83,10 @@ class Lockstep:
 
     def run(self, a: Any, b: Any, arguments: Sequence[Value], within: Within | None = None) -> list[Value]:
         """The outputs of a closed jaxpr, or of an open one without constants."""
-        consts_a, consts_b = getattr(a, "consts", ()), getattr(b, "consts", ())
-        consts = [constant(one, other) for one, other in zip(consts_a, consts_b, strict=True)]
-        return self._equations(getattr(a, "jaxpr", a), getattr(b, "jaxpr", b), [*consts, *arguments], within)
-
-    def _equations(self, a: Any, b: Any, arguments: Sequence[Value], within: Within | None) -> list[Value]:
-        env_a = dict(zip([*a.constvars, *a.invars], arguments, strict=True))
-        env_b = dict(zip([*b.constvars, *b.invars], arguments, strict=True))
+        consts = constants(getattr(a, "consts", ()), getattr(b, "consts", ()))
+        a, b = getattr(a, "jaxpr", a), getattr(b, "jaxpr", b)
+        env_a = dict(zip([*a.constvars, *a.invars], [*consts[0], *arguments], strict=True))
+        env_b = dict(zip([*b.constvars, *b.invars], [*consts[1], *arguments], strict=True))
 
         def read(one: Any, other: Any, place: Place | None) -> Value:
             left, right = value_of(env_a, one), value_of(env_b, other)

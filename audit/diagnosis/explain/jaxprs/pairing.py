@@ -61,8 +61,23 @@ def value_of(env: dict[Any, Value], atom: Any) -> Value:
 
 def constant(one: Any, other: Any) -> Value:
     """A number of the program; one that is not the same for N and N + 1 records tells their number."""
-    same = np.shape(one) == np.shape(other) and np.array_equal(host(one), host(other))
-    return Value(a=one, b=one) if same else Value(a=one, b=other, origin=COUNT)
+    return Value(a=one, b=one) if _equal(one, other) else Value(a=one, b=other, origin=COUNT)
+
+
+def constants(one: Sequence[Any], other: Sequence[Any]) -> tuple[list[Value], list[Value]]:
+    """The constants of each side; where one side alone has some, equal ones are the same."""
+    if len(one) == len(other):
+        both = [constant(*pair) for pair in zip(one, other, strict=True)]
+        return both, both
+    left = [Value(a=own, b=own, origin=COUNT) for own in one]
+    right = [
+        next((value for value in left if _equal(value.a, own)), Value(a=own, b=own, origin=COUNT)) for own in other
+    ]
+    return left, right
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return np.shape(one) == np.shape(other) and np.array_equal(host(one), host(other))
 
 
 def alone(value: Value, side: str = "b") -> Value:
