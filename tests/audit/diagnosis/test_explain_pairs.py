@@ -1,5 +1,6 @@
 """What is due depends on the pair: an exchanged record moves a sum by two clipping norms. Leaves clipped apart."""
 
+import functools
 import importlib.util
 
 import jax
@@ -155,14 +156,32 @@ def padded_when_odd(key, rows, bound=1.0):
     return total + jax.random.normal(key, (6,))
 
 
-@pytest.mark.parametrize("rows", [ROWS, ROWS[:-1]], ids=["larger", "smaller"])
-def test_a_constant_that_one_side_alone_has_is_followed(rows):
-    told = explain(padded_when_odd, mechanisms.pair(rows[:-1], rows), key=KEY, noise_multiplier=1.0)
-    assert not told.findings, told
-    short = explain(
-        lambda key, data: padded_when_odd(key, data, 2.0),
-        mechanisms.pair(rows[:-1], rows),
-        key=KEY,
-        noise_multiplier=1.0,
-    )
+def in_a_program(key, rows, bound=1.0):
+    return jax.jit(lambda key: padded_when_odd(key, rows, bound))(key)
+
+
+def in_a_scan(key, rows, bound=1.0):
+    return jax.lax.scan(lambda carry, own: (carry, padded_when_odd(own, rows, bound)), 0, key[None])[1]
+
+
+def in_a_loop(key, rows, bound=1.0):
+    def body(state):
+        return state[0] + 1, padded_when_odd(jax.random.fold_in(key, state[0]), rows, bound)
+
+    return jax.lax.while_loop(lambda state: state[0] < 1, body, (0, jnp.zeros(6)))[1]
+
+
+def in_a_branch(key, rows, bound=1.0):
+    first, second = jax.random.split(key)
+    taken = jax.random.uniform(first) < 2
+    return jax.lax.cond(taken, lambda: padded_when_odd(second, rows, bound), lambda: jax.random.normal(second, (6,)))
+
+
+@pytest.mark.parametrize("step", [padded_when_odd, in_a_program, in_a_scan, in_a_loop, in_a_branch])
+def test_a_constant_that_one_side_alone_has_is_followed(step):
+    for rows in (ROWS, ROWS[:-1]):
+        pair = mechanisms.pair(rows[:-1], rows)
+        told = explain(step, pair, key=KEY, noise_multiplier=1.0)
+        assert not told.findings, told
+    short = explain(functools.partial(step, bound=2.0), pair, key=KEY, noise_multiplier=1.0)
     assert [found.kind for found in short.findings] == ["too_little_noise"]

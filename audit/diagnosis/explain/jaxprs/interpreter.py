@@ -19,6 +19,7 @@ from audit.diagnosis.explain.jaxprs.evaluate import evaluate, live, stacked
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
+from audit.diagnosis.explain.jaxprs.loops import row_of, unmoved
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.not_a_number import lost_at
@@ -26,7 +27,7 @@ from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, constants, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
-from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ, settled
+from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ
 from audit.diagnosis.explain.places import Frame, Place, among_records, function_around, spelled
 from audit.trials.library_files import is_library
 from mechanisms.adapters.noise_terms import independent
@@ -81,18 +82,18 @@ class Lockstep:
         """Keep a finding, once."""
         self.findings.setdefault(finding)
 
-    def run(self, a: Any, b: Any, arguments: Sequence[Value], within: Within | None = None) -> list[Value]:
-        """The outputs of a closed jaxpr, or of an open one without constants."""
+    def run(
+        self, a: Any, b: Any, ins: Sequence[Value], ins_b: Sequence[Value] | None = None, within: Within | None = None
+    ) -> list[Value]:
+        """The outputs of a closed jaxpr, or of an open one without constants; the sides may take different inputs."""
         consts = constants(getattr(a, "consts", ()), getattr(b, "consts", ()))
         a, b = getattr(a, "jaxpr", a), getattr(b, "jaxpr", b)
-        env_a = dict(zip([*a.constvars, *a.invars], [*consts[0], *arguments], strict=True))
-        env_b = dict(zip([*b.constvars, *b.invars], [*consts[1], *arguments], strict=True))
+        env_a = dict(zip([*a.constvars, *a.invars], [*consts[0], *ins], strict=True))
+        env_b = dict(zip([*b.constvars, *b.invars], [*consts[1], *(ins if ins_b is None else ins_b)], strict=True))
 
         def read(one: Any, other: Any, place: Place | None) -> Value:
             left, right = value_of(env_a, one), value_of(env_b, other)
-            if left is right:
-                return left
-            if isinstance(one, jax_core.Literal) and isinstance(other, jax_core.Literal):
+            if left is not right and isinstance(one, jax_core.Literal) and isinstance(other, jax_core.Literal):
                 return constant(left.a, right.b)
             return combined(left, right, place)
 
@@ -109,11 +110,11 @@ class Lockstep:
                 env_a.update(zip(one.outvars, self._equation(one, one, ins, ins, within), strict=True))
                 return
             if len(one.invars) == len(other.invars):
-                ins = [read(left, right, place) for left, right in zip(one.invars, other.invars, strict=True)]
-                outs = self._equation(one, other, ins, ins, within)
+                ins = ins_b = [read(left, right, place) for left, right in zip(one.invars, other.invars, strict=True)]
             else:
-                ins_a, ins_b = [value_of(env_a, x) for x in one.invars], [value_of(env_b, x) for x in other.invars]
-                outs = self._apart(one, other, ins_a, ins_b, place)
+                # constants that one side alone has, or has twice
+                ins, ins_b = [value_of(env_a, x) for x in one.invars], [value_of(env_b, x) for x in other.invars]
+            outs = self._equation(one, other, ins, ins_b, within)
             env_a.update(zip(one.outvars, outs, strict=True))
             env_b.update(zip(other.outvars, outs, strict=True))
 
@@ -133,13 +134,13 @@ class Lockstep:
     ) -> list[Value]:
         name = one.primitive.name
         if name == "scan":
-            return self._scan(one, other, ins, within)
+            return self._scan(one, other, ins, ins_b, within)
         if name == "while":
-            return self._while(one, other, ins, within)
+            return self._while(one, other, ins, ins_b, within)
         if name == "cond":
-            return self._cond(one, other, ins, within)
+            return self._cond(one, other, ins, ins_b, within)
         if name in CALLS:
-            return self._call(one, other, ins, within)
+            return self._call(one, other, ins, ins_b, within)
         place = place_of(one, within)
         if name in ON_DEVICES:
             raise CannotFollowError("what runs on several devices (shard_map, pmap) is not followed", place)
@@ -211,30 +212,30 @@ class Lockstep:
             self.company.see((*own, self._passed[own]), out, ins, place)
         return self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
 
-    def _call(self, one: Any, other: Any, ins: list[Value], within: Within | None) -> list[Value]:
+    def _call(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
         kept = CALLS[one.primitive.name]
         jaxpr_a, jaxpr_b = one.params[kept], other.params[kept]
         library = is_library(file_of(jaxpr_a) or "<unknown>")
         place = place_of(one, within)
         if library and one.params.get("name") in COUNTERS and not any(value.values for value in ins):
-            return self._counted(one, other, ins, place)
+            return self._counted(one, other, ins, ins_b, place)
         keys_alone = not any(value.data for value in ins) and any(value.random and is_key(value.a) for value in ins)
         if library and keys_alone and not any(value.released for value in ins) and hasattr(jaxpr_a, "consts"):
-            return self._sampler(one, other, ins, place, jaxpr_a)
+            return self._sampler(one, other, ins, ins_b, place)
         outer, self._derived = self._derived, self._derived or is_derived(one)
         try:
-            return self.run(jaxpr_a, jaxpr_b, ins, inside(jaxpr_a, one, within))
+            return self.run(jaxpr_a, jaxpr_b, ins, ins_b, inside(jaxpr_a, one, within))
         finally:
             self._derived = outer
 
-    def _sampler(self, one: Any, other: Any, ins: list[Value], place: Place, jaxpr: Any) -> list[Value]:
+    def _sampler(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], place: Place) -> list[Value]:
         """A library's function of keys alone: what it draws is noise, or a choice."""
-        name = one.params.get("name", "")
+        name, jaxpr = one.params.get("name", ""), one.params[CALLS[one.primitive.name]]
         keys = [value for value in ins if value.random and is_key(value.a) and draws(jaxpr)]
         drawn = [self._draw(value, place, other.outvars[0].aval) for value in keys]
         numbers = {number for number in drawn if number is not None}
         outs = evaluate(one, [value.a for value in ins])
-        outs_b = evaluate(other, [value.b for value in ins]) if shapes(one) != shapes(other) else outs
+        outs_b = evaluate(other, [value.b for value in ins_b]) if shapes(one) != shapes(other) else outs
         results = []
         if name in INDEPENDENT:
             outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
@@ -256,59 +257,64 @@ class Lockstep:
             results.append(out)
         return results
 
-    def _counted(self, one: Any, other: Any, ins: list[Value], place: Place) -> list[Value]:
+    def _counted(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], place: Place) -> list[Value]:
         """A generator that makes independent bits of a key and of counters."""
-        outs, outs_b = evaluate(one, [value.a for value in ins]), evaluate(other, [value.b for value in ins])
+        outs, outs_b = evaluate(one, [value.a for value in ins]), evaluate(other, [value.b for value in ins_b])
         pairs = [(a, coupled(a, b, self.group)) for a, b in zip(outs, outs_b, strict=True)]
         ins = [dataclasses.replace(value, b=value.a) if value.differs else value for value in ins]
         return [self._settle(one, place, a, b, ins, which) for which, (a, b) in enumerate(pairs)]
 
-    def _cond(self, one: Any, other: Any, ins: list[Value], within: Within | None) -> list[Value]:
-        index = ins[0]
+    def _cond(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
         place = place_of(one, within)
+        index = combined(ins[0], ins_b[0], place)
         if index.differs:
             if any(value.random for value in ins):
                 raise CannotFollowError(
                     "a branch that draws random numbers or uses released values depends on data", place
                 )
-            return self._apart(one, other, ins, ins, place)
+            return self._apart(one, other, ins, ins_b, place)
         branches_a, branches_b = one.params["branches"], other.params["branches"]
         if len(branches_a) != len(branches_b):
             raise CannotFollowError("the number of branches depends on the number of records", place)
         taken = int(np.clip(host(index.a), 0, len(branches_a) - 1))
         chosen = branches_a[taken]
-        return self.run(chosen, branches_b[taken], ins[1:], inside(chosen, one, within))
+        return self.run(chosen, branches_b[taken], ins[1:], ins_b[1:], inside(chosen, one, within))
 
-    def _while(self, one: Any, other: Any, ins: list[Value], within: Within | None) -> list[Value]:
+    def _while(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
         params, params_b = one.params, other.params
-        tests, bodies = params["cond_nconsts"], params["body_nconsts"]
         place = place_of(one, within)
-        if not any(value.random or value.differs for value in ins) and shapes(one) == shapes(other):
-            return self._apart(one, other, ins, ins, place)
-        test, body, carry = ins[:tests], ins[tests : tests + bodies], ins[tests + bodies :]
+        if not any(value.random or value.differs for value in (*ins, *ins_b)) and shapes(one) == shapes(other):
+            return self._apart(one, other, ins, ins_b, place)
+        test, body, start = _while_parts(params, ins)
+        test_b, body_b, start_b = _while_parts(params_b, ins_b)
+        carry = _together(start, start_b, place)
         inner = inside(params["body_jaxpr"], one, within)
         outer, number = self._path, 0
         try:
             while True:
                 self._path = (*outer, number)
-                (more,) = self.run(params["cond_jaxpr"], params_b["cond_jaxpr"], [*test, *carry], inner)
+                tests = [*test, *carry], [*test_b, *carry]
+                (more,) = self.run(params["cond_jaxpr"], params_b["cond_jaxpr"], *tests, inner)
                 if more.differs:
                     raise CannotFollowError("the number of steps of a loop depends on the data", place)
                 if not bool(host(more.a)):
                     return carry
-                carry = self.run(params["body_jaxpr"], params_b["body_jaxpr"], [*body, *carry], inner)
+                turns = [*body, *carry], [*body_b, *carry]
+                carry = self.run(params["body_jaxpr"], params_b["body_jaxpr"], *turns, inner)
                 number += 1
         finally:
             self._path = outer
 
-    def _scan(self, one: Any, other: Any, ins: list[Value], within: Within | None) -> list[Value]:
+    def _scan(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
         params, params_b = one.params, other.params
         place = place_of(one, within)
-        fixed, carried = loop_parts(one)
-        consts, carry, columns = ins[:fixed], ins[fixed : fixed + carried], ins[fixed + carried :]
+        (fixed, carried), (fixed_b, _) = loop_parts(one), loop_parts(other)
         length, length_b = params["length"], params_b["length"]
-        if not any(value.random or value.differs for value in ins) and shapes(one) == shapes(other):
-            return self._apart(one, other, ins, ins, place)
+        if not any(value.random or value.differs for value in (*ins, *ins_b)) and shapes(one) == shapes(other):
+            return self._apart(one, other, ins, ins_b, place)
+        consts, consts_b = ins[:fixed], ins_b[:fixed_b]
+        moving = _together(ins[fixed:], ins_b[fixed_b:], place)
+        carry, columns = moving[:carried], moving[carried:]
         if out_of_line(columns):
             columns = [column if column.values else dataclasses.replace(column, uncoupled=place) for column in columns]
         inner = inside(params["jaxpr"], one, within)
@@ -316,19 +322,20 @@ class Lockstep:
         outer, rows = self._path, []
         for step in reversed(order) if params["reverse"] else order:
             self._path = (*outer, step)
-            own = [_row(value, step, length) for value in columns]
+            own = [row_of(value, step, length) for value in columns]
             with self._larger_alone(step >= length):
-                outs = self.run(params["jaxpr"], params_b["jaxpr"], [*consts, *carry, *own], inner)
+                turns = [*consts, *carry, *own], [*consts_b, *carry, *own]
+                outs = self.run(params["jaxpr"], params_b["jaxpr"], *turns, inner)
             if step >= length:
                 # a step of the larger side alone: the other one keeps what it has
-                kept = [_kept(old, new, place) for old, new in zip(carry, outs[:carried], strict=True)]
-                outs = [*kept, *outs[carried:]]
+                stayed = [unmoved(old, new, place) for old, new in zip(carry, outs[:carried], strict=True)]
+                outs = [*stayed, *outs[carried:]]
             carry, rows = outs[:carried], [*rows, outs[carried:]]
         self._path = outer
         rows = rows[::-1] if params["reverse"] else rows
         records = any(value.tag is not None and value.tag.axis == 0 for value in columns)
         stacked = [self._stack(column, length, length_b, place, records) for column in zip(*rows, strict=True)]
-        return [*carry, *stacked] if rows else [*carry, *self._apart(one, other, ins, ins, place)[carried:]]
+        return [*carry, *stacked] if rows else [*carry, *self._apart(one, other, ins, ins_b, place)[carried:]]
 
     def _stack(self, column: Sequence[Value], length: int, length_b: int, place: Place, records: bool) -> Value:
         a = stacked([value.a for value in column[:length]])
@@ -380,32 +387,13 @@ class Lockstep:
         return self._keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied))
 
 
-def _row(value: Value, step: int, length: int) -> Value:
-    """One step's slice of what a scan runs over."""
-    a = value.a[min(step, length - 1)]
-    b = value.b[step] if value.differs else a
-    b, _ = settled(a, b, None) if a is not b else (b, False)
-    tag = value.tag
-    slots = frozenset() if tag is None else tag.slots if tag.groups is None else tag.in_group(step)
-    inner = None if tag is None or tag.axis == 0 or tag.groups not in (None, 0) else Tag(tag.axis - 1, slots)
-    variance = None if value.variance is None else np.asarray(value.variance)[step]
-    terms = None if value.terms is None else value.terms.row(step)
-    opened = value.open
-    if opened is not None and opened.coordinates is not None:
-        opened = dataclasses.replace(opened, coordinates=opened.coordinates.row(step))
-    row = dataclasses.replace(
-        value, a=a, b=b, tag=inner, variance=variance, terms=terms, open=opened, summed=value.summed and tag is None
-    )
-    if inner is not None and value.random and np.shape(a) != np.shape(b):
-        # each step's batch is packed by itself
-        row.tag = axes.inserted(inner, a, b, padded=not value.values)
-        row.b, others = settled(a, b, row.tag)
-        row.uncoupled = row.uncoupled if others or value.values or value.shuffled else None
-    return row
+def _while_parts(params: dict[str, Any], ins: list[Value]) -> tuple[list[Value], list[Value], list[Value]]:
+    """What the test of a loop holds, what its body holds, and what it carries."""
+    tests, held = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    return ins[:tests], ins[tests:held], ins[held:]
 
 
-def _kept(old: Value, new: Value, place: Place) -> Value:
-    b, _ = settled(old.a, new.b, None)
-    if b is old.a:
-        return dataclasses.replace(new, a=old.a, b=old.a)
-    return dataclasses.replace(new, a=old.a, b=b, origin=new.origin or new.at or place)
+def _together(one: Sequence[Value], other: Sequence[Value], place: Place) -> list[Value]:
+    if len(one) != len(other):
+        raise CannotFollowError("a loop holds other values with one record more", place)
+    return [combined(left, right, place) for left, right in zip(one, other, strict=True)]
