@@ -308,9 +308,8 @@ def one_column(name: str, values: ArrayLike, *, least: int = 4) -> Array:
     if scores.ndim == 2 and 1 in scores.shape:
         scores = scores.ravel()
     require(name, scores.ndim == 1, "a one-dimensional array of scores", f"shape {scores.shape}")
+    require(name, scores.dtype.kind in "biuf", "an array of real numbers", scores.dtype)
     require(name, len(scores) >= least, f"at least {least} scores", counted(len(scores), "score"))
-    real = np.issubdtype(scores.dtype, np.number) and not np.issubdtype(scores.dtype, np.complexfloating)
-    require(name, real, "an array of real numbers", scores.dtype)
     scores = scores.astype(float)
     if np.isnan(scores).any():
         where = int(np.argmax(np.isnan(scores)))

@@ -37,7 +37,7 @@ from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction
 from audit.record.record import AuditRecord, ClaimPart
 from audit.trials.both_sides import Auditable, BothSides, both_sides, is_foreign
-from audit.trials.kept_outputs import MOST_ENTRIES, MOST_TRIALS
+from audit.trials.kept_outputs import most_looked_at
 from audit.trials.keys import audit_keys, both_keys
 from audit.trials.threefry import fold_in
 from audit.trials.user_code_errors import contained
@@ -86,7 +86,7 @@ class _Asked:
 
     def outputs(self, coordinates: int, *, place: int = 0) -> tuple[Array, Array]:
         """Outputs of both sides: of traced code fresh ones, others at every place; of foreign code the judged ones."""
-        most = min(MOST_TRIALS, self.record.trials_planned // 2, MOST_ENTRIES // coordinates)
+        most = min(most_looked_at(coordinates), self.record.trials_planned // 2)
         judged = audit_keys(self.key)
         keys = judged.without, judged.with_record
         if not is_foreign(self.mechanism):

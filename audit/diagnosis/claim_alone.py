@@ -18,7 +18,7 @@ from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord, ClaimPart
 from guarantees.checks import require
 from guarantees.claim import Claim
-from guarantees.numerics.rounding import between
+from guarantees.numerics.rounding import as_claimed, between
 
 CLOSE = 1e-3
 """By which two numbers of a promise may differ: rounding."""
@@ -84,9 +84,9 @@ def moves_more_than_allowed(
 
     ``whatever`` is what it allows any release, ``normal`` one whose noise is normal, which counts where the noise looks
     so on both sides. One half of the outputs chooses the direction (mean difference over variance, coordinate by
-    coordinate), the other half is projected on it. The interval is that of many trials; other directions may show
-    more. ``rate`` is that at which the claim takes a record, where it samples; ``adds`` says that one dataset of the
-    pair has a record more.
+    coordinate), the other half is projected on it; one number has two directions, and both are paid for. The interval
+    is that of many trials; other directions may show more. ``rate`` is that at which the claim takes a record, where it
+    samples; ``adds`` says that one dataset of the pair has a record more.
     """
     half = min(len(first), len(second)) // 2
     require("outputs", half >= FEWEST, f"{2 * FEWEST} per side or more", len(first))
@@ -95,36 +95,43 @@ def moves_more_than_allowed(
     apart = sides[1][:half].mean(axis=0) - sides[0][:half].mean(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
     weights = np.where(spread > 0, apart / scale, 0.0)
-    without, with_record = (side[half : 2 * half] @ weights for side in sides)
+    one_number = weights.size == 1
+    without, with_record = (side[0 if one_number else half : 2 * half] @ weights for side in sides)
+    if one_number and with_record.mean() < without.mean():
+        without, with_record = -without, -with_record
     deviation = float(np.sqrt((without.var(ddof=1) + with_record.var(ddof=1)) / 2))
     require("outputs", deviation > 0, "noisy: along the learned direction they do not vary", deviation)
     moved = float(with_record.mean() - without.mean()) / deviation
     # what one trial more or less changes, to first order, by mean and variance
     centred = [(side - side.mean()) / deviation for side in (without, with_record)]
     changes = [sign * own - moved / 4 * own**2 for sign, own in zip((-1, 1), centred, strict=True)]
-    error = float(np.sqrt(sum(own.var() for own in changes) / half) * ndtri(1 - risk / 2))
+    error = float(np.sqrt(sum(own.var() for own in changes) / len(without)) * ndtri(1 - risk / (2 + 2 * one_number)))
     looks_normal = normal < whatever and _looks_normal(without) and _looks_normal(with_record)
     allowed = normal if looks_normal else whatever
     more = moved - error > allowed
-    says = f"along the direction that was learned, the record moves the release by {moved:.2g} noise deviations"
+    says = "" if one_number else "along the direction that was learned, "
+    says += f"the record moves the release by {moved:.2g} noise deviations"
     says += f" ({between(max(moved - error, 0.0), moved + error, '.2g')})"
-    if weights.size == 1:
+    if one_number:
         means, spreads = ([f"{of(side):.3g}" for side in sides] for of in (np.mean, np.std))
         says += f", from mean {means[0]} and deviation {spreads[0]} to mean {means[1]} and deviation {spreads[1]}"
     if math.isfinite(allowed):
-        says += f", and the claim allows {allowed:.3g}{' if the noise is normal, as it looks' if looks_normal else ''}"
+        says += f", and the claim allows {as_claimed(allowed)}"
+        says += " if the noise is normal, as it looks" if looks_normal else ""
+        says += "" if more else ", which is not shown to be exceeded"
     causes = ["too little noise", "a record that counts for more than its bound"]
     causes += ["a divisor that reads the number of records"] if adds else []
     causes += [f"a record that is taken more often than at the claim's rate of {rate:.4g}"] if rate < 1 else []
+    learned = "" if one_number else ", and a direction learned from other outputs"
     listed = f"{', '.join(causes[:-1])}, or {causes[-1]}, among others"
     return Diagnosis(
         code="moves_more_than_allowed",
         question="does the record move the release by more noise deviations than the claim allows?",
         wrong=more,
-        says=f"{says}: {listed if more else 'this alone breaks no promise'}.",
+        says=f"{says}: {listed}." if more else f"{says}.",
         p_value=1.0,
         risk=risk,
-        assumes=f"{'normal noise, ' if looks_normal else ''}many trials, and a direction learned from other outputs",
+        assumes=f"{'normal noise, ' if looks_normal else ''}many trials{learned}",
         estimate=moved,
         interval=(moved - error, moved + error),
     )
@@ -157,7 +164,7 @@ def beyond_what_was_told(
         allowed = allowed_to_normal(record.claim, delta=record.report_delta)
         more = rate == 1 and record.claim.times == 1 and moved > (1 + CLOSE) * allowed
         told = f"with what was told the record of this pair may move the release by {moved:.3g} deviations of its noise"
-        told += f", and the claim allows {allowed:.3g}"
+        told += f", and the claim allows {as_claimed(allowed)}"
     if not more:
         return ()
     return (

@@ -75,7 +75,7 @@ def l1_ratio(without: Noise, with_record: Noise, signal: Signal | None, *, epsil
     error = max(math.hypot(moved_error, epsilon * scale_error), 1e-300)
     p = min(1.0, 2 * float(student.sf((moved - due) / error, degrees)))
     wrong = p < risk
-    measured, causes = "the Laplace noise is no smaller than the movement in the l1 norm needs", ()
+    measured, causes = "the Laplace noise is not shown to be smaller than the movement in the l1 norm needs", ()
     if wrong:
         far = None if signal is None else shift(*(side.outputs.astype(np.float64) @ signal.basis.T for side in sides))
         norms = "" if far is None else f" in the l1 norm and by {far.length:.3g} in the l2 norm"

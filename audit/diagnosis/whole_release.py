@@ -17,6 +17,8 @@ from audit.record.diagnosis_answer import Diagnosis
 NO_BATCHES = "the release is what the data give plus noise, and no batches are drawn"
 DISTINCT = 0.9
 """Share of different values below which a release is discrete, and its spread depends on its mean."""
+LOOKS_LAPLACE = 0.01
+"""Smallest p-value of Laplace noise at which it is taken for that."""
 MOST_NUMBERS = 16
 """Numbers of a release whose law is asked about one by one."""
 CAUSES = {"laplace": ("not_laplace", "cut", OTHERS), "normal": ("another_law", "cut", OTHERS)}
@@ -28,7 +30,8 @@ def about_whole_release(
     """Whether the noise has one scale with and without the record, the claimed law and, if Laplace, the scale due.
 
     The questions share ``risk`` evenly. A release of more than one number is not asked about the last: signs of the
-    movement are not known. Nothing is asked of discrete releases.
+    movement are not known. Where the claim is a pure epsilon and names no law, noise that looks Laplace is asked about
+    it. Nothing is asked of discrete releases.
     """
     sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
     if any(len(np.unique(column)) < DISTINCT * len(column) for side in sides for column in side.T):
@@ -36,12 +39,13 @@ def about_whole_release(
     without, with_record = (
         Noise(outputs=side, along=side[:, 0], beside=side, rest=side, rotated=False) for side in sides
     )
-    one_number = sides[0].shape[1] == 1 and law == "laplace" and epsilon is not None
+    one_number = sides[0].shape[1] == 1 and law != "normal" and epsilon is not None
     share = risk / (1 + (law in SHARES) + one_number)
     answers = [depends_on_record(without, with_record, risk=share)]
+    centred = np.concatenate([without.centred, with_record.centred])
     if law in SHARES:
-        answers.append(_another_law(np.concatenate([without.centred, with_record.centred]), law, risk=share))
-    if one_number and epsilon is not None:
+        answers.append(_another_law(centred, law, risk=share))
+    if one_number and epsilon is not None and (law == "laplace" or share_of_law(centred, "laplace")[1] > LOOKS_LAPLACE):
         answers.append(l1_ratio(without, with_record, None, epsilon=epsilon, risk=share))
     return ranked([_with_others(found) for found in answers])
 

@@ -9,9 +9,17 @@ import numpy as np
 from audit.trials.workers import Batch, Drawer, Use
 
 MOST_TRIALS = 1000
-"""Of one side and key, from the first on: as many as diagnoses look at."""
+"""Of one side and key, from the first on."""
+FEW_ENTRIES = 10_000
+"""Coordinates up to which there may be more of them: one number a trial shows little."""
 MOST_ENTRIES = 20_000_000
 """Coordinates that are kept of them, 80 MB."""
+
+
+def most_looked_at(entries: int) -> int:
+    """Trials of a side that diagnoses look at, where each releases so many numbers."""
+    entries = max(entries, 1)
+    return min(max(MOST_TRIALS, FEW_ENTRIES // entries), MOST_ENTRIES // entries)
 
 
 class KeptOutputs:
@@ -23,7 +31,7 @@ class KeptOutputs:
     def keep(self, batch: Batch, rows: np.ndarray) -> None:
         """As many of them as there is room for."""
         own = self._rows.setdefault(_place(batch), {})
-        most = min(MOST_TRIALS, MOST_ENTRIES // max(rows[0].size, 1))
+        most = most_looked_at(rows[0].size)
         own |= zip(range(batch.start, min(batch.stop, most)), np.array(rows[: max(0, most - batch.start)]), strict=True)
 
     def draw(self, drawer: Drawer, batches: list[Batch], use: Use) -> None:

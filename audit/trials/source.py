@@ -26,8 +26,9 @@ LARGEST_PIECE = 128
 
 
 NOT_FINITE = (
-    "the mechanism or the distinguisher gave NaN or infinity. Check the gradients for NaN, the divisor for zero, and "
-    "logarithms and roots in a score of your own."
+    "the mechanism or the distinguisher gave NaN or infinity. Check the gradients for NaN, the divisor for zero, "
+    "logarithms and roots in a score of your own, and releases above 1e18, whose squares overflow float32: divide "
+    "those by a constant."
 )
 
 

@@ -277,9 +277,13 @@ def conclude(
         why = "these trials would too often miss "
         why += _moderate(claim, delta) if not found.conclusive else NOISELESS if nothing else HALF
         why += f"; {RUNS} they find {less}" if less else MISSED if nothing and not found.conclusive else ""
-    advice = f"{needed:,} trials would be enough" if needed else "no feasible number of trials would be enough"
+    enough = f"with the best score {needed:,}" if needed else "no feasible number of"
     return Judgement(
-        verdict="inconclusive", p_value=p, detectable=found, trials_needed=needed, reason=f"{why}; {advice}."
+        verdict="inconclusive",
+        p_value=p,
+        detectable=found,
+        trials_needed=needed,
+        reason=f"{why}; {enough} trials would be enough.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.joint import GAMMA_SHARE, joint_p_value_of_lines
 from audit.bounds.supporting_lines import SupportingLines, tabulate
 from guarantees.claim import Claim
+from guarantees.numerics.array import Array
 from guarantees.numerics.rounding import ROUND_OFF, as_claimed, at_least, at_most
 from guarantees.vocabulary import Direction
 
@@ -57,7 +59,8 @@ LESS = 0.99
 def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowance:
     """The line of the claim that lies furthest above a point, told as an epsilon and its delta.
 
-    A line of slope e^t <= 1 speaks of the other direction: ``1 - alpha <= e^-t beta + delta``.
+    A line of slope e^t <= 1 speaks of the other direction: ``1 - alpha <= e^-t beta + delta``. The epsilon has three
+    digits where the excess survives that, so that a printed one is the one meant.
     """
     slope = lines.slope
     usable = slope > 0
@@ -65,15 +68,26 @@ def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowanc
     if not slope.size:
         reached = max(0.0, 1 - alpha - beta)
         return Allowance(epsilon=0.0, reached=reached, claimed=1.0, direction="with_given_without")
-    scale = np.minimum(slope, 1.0)
-    claimed = np.clip(1 - height / scale, 0.0, 1.0)
-    reached = 1 - (beta + slope * alpha) / scale
-    at = int(np.argmax(reached - claimed))
+    order = np.argsort(slope)
+    slope, height = slope[order], height[order]
+
+    def excesses(slopes: Array) -> tuple[Array, Array]:
+        scale = np.minimum(slopes, 1.0)
+        # through the corner of two lines passes one of every slope between theirs
+        claimed = np.clip(1 - np.interp(slopes, slope, height) / scale, 0.0, 1.0)
+        return 1 - (beta + slopes * alpha) / scale, claimed
+
+    reached, claimed = excesses(slope)
+    loss = float(np.log(slope[int(np.argmax(reached - claimed))]))
+    short = math.copysign(float(f"{abs(loss):.3g}"), loss)
+    tried = np.clip(np.exp([short, loss]), slope[0], slope[-1])
+    reached, claimed = excesses(tried)
+    at = 0 if reached[0] > claimed[0] and tried[0] == np.exp(short) else 1
     return Allowance(
-        epsilon=float(abs(np.log(slope[at]))),
+        epsilon=abs((short, loss)[at]),
         reached=float(reached[at]),
         claimed=float(claimed[at]),
-        direction="with_given_without" if slope[at] >= 1 else "without_given_with",
+        direction="with_given_without" if loss >= 0 else "without_given_with",
     )
 
 
@@ -90,7 +104,7 @@ def by_number(name: Literal["epsilon", "delta"], given: float, *, at_least: floa
     proven = at_least if at_least > claimed else None
     lower, allowed = _apart(at_least, claimed) if proven is not None else ("", _digits(claimed, at_least))
     said = f"at least {lower}" if proven is not None else "more"
-    head = f"{name} at {'delta' if name == 'epsilon' else 'epsilon'} {given:.3g}"
+    head = f"{name} at {'delta' if name == 'epsilon' else 'epsilon'} {given:.12g}"
     says = f"{head}: {said}, claimed at most {allowed}."
     return ViolatedAt(number=name, given=given, claimed=claimed, at_least=proven, says=says)
 

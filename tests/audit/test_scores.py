@@ -210,12 +210,19 @@ def test_verdict_and_bounds_never_contradict_each_other():
         (np.zeros((3, 2)), "one-dimensional"),
         (np.zeros(2), "at least 4"),
         (np.array([0.0, np.nan, 1.0, 2.0]), r"without\[1\] is nan"),
-        (np.array(["a", "b", "c", "d"]), "array of real numbers"),
+        (np.array(["a", "b"]), "array of real numbers"),
     ],
 )
 def test_bad_scores_get_a_message(without, message):
     with pytest.raises(ValueError, match=message):
         audit.from_scores(without, np.zeros(10), risk=0.05)
+
+
+def test_true_and_false_are_scores():
+    """What randomised response writes."""
+    sides = [np.random.default_rng(7).random(400) < share for share in (0.3, 0.6)]
+    found = audit.from_scores(*sides, risk=0.05)
+    assert found.epsilon(0.0) == audit.from_scores(*(side.astype(float) for side in sides), risk=0.05).epsilon(0.0) > 0
 
 
 @pytest.mark.long

@@ -76,7 +76,8 @@
       line.setAttribute("x1", place); line.setAttribute("x2", place);
       const wanted = x.back(place);
       const parts = series.filter((one) => one.points && one.points.length > 1 && !one.dots).map((one) => [one.name, at(one.points, wanted)]);
-      output.textContent = `${name} ${short(wanted)}: ` + parts.filter(([, v]) => !Number.isNaN(v)).map(([n, v]) => `${n} ${short(Math.max(v, 0))}`).join(", ");
+      // read off lines between a few drawn points: neither a bound nor rounded like one
+      output.textContent = `${name} ≈ ${short(wanted)}: ` + parts.filter(([, v]) => !Number.isNaN(v)).map(([n, v]) => `${n} ≈ ${short(Math.max(v, 0))}`).join(", ");
     };
     svg.onpointermove = (event) => {
       const box = svg.getBoundingClientRect();

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from checks import assert_rate_at_most
 
+from audit.diagnosis.claim_alone import moves_more_than_allowed
 from audit.diagnosis.whole_release import about_whole_release
+from audit.trials.kept_outputs import most_looked_at
 
 RISK = 0.003
 RNG = np.random.default_rng
@@ -51,6 +53,37 @@ def test_a_normal_law_is_asked_about_where_it_is_claimed_and_none_where_none_is(
     assert [one.code for one in about_whole_release(*laplace, law="any", epsilon=None, risk=RISK)] == [
         "scale_by_record"
     ]
+
+
+def test_noise_that_looks_laplace_is_asked_about_its_scale_under_a_pure_epsilon():
+    """A fifth of it missing, in as many trials as are kept of one number; no scale is told of another law."""
+    trials = most_looked_at(1)
+    asked = {"law": "any", "epsilon": 1.0, "risk": RISK}
+    less = about_whole_release(*sides(lambda rng, n: rng.laplace(0, 0.8), trials=trials), **asked)
+    assert wrong(less) == ["l1_ratio"]
+    assert sum(answer.risk for answer in less) <= RISK * (1 + 1e-9)
+    normal = about_whole_release(*sides(lambda rng, n: rng.normal(0, 0.5), trials=trials), **asked)
+    assert [answer.code for answer in normal] == ["scale_by_record"]
+
+
+def test_a_quarter_of_the_normal_noise_of_one_number_missing_is_told():
+    """Whether the record moves it up or down."""
+    up = sides(lambda rng, n: rng.normal(0, 1.5), trials=most_looked_at(1))
+    for both in (up, up[::-1]):
+        found = moves_more_than_allowed(*both, whatever=0.51, normal=0.5, risk=RISK)
+        assert found.wrong
+        assert found.says.startswith("the record moves the release by 0.6")
+        assert "and the claim allows 0.5 if the noise is normal, as it looks: too little noise" in found.says
+
+
+def test_one_number_is_said_to_move_too_far_at_most_at_the_risk():
+    """It moves by all that is allowed; only one end of the interval accuses, at half the risk."""
+    rng, accused = RNG(6), 0
+    for _ in range(400):
+        noise = rng.normal(size=(2, 100, 1))
+        found = moves_more_than_allowed(noise[0], noise[1] - 0.5, whatever=0.51, normal=0.5, risk=0.4)
+        accused += found.wrong
+    assert_rate_at_most(accused, 400, 0.2)
 
 
 def test_discrete_releases_are_not_asked():

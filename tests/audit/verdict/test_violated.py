@@ -66,6 +66,21 @@ def test_the_allowance_told_is_the_one_that_is_exceeded_most():
         assert most.claimed == pytest.approx(float(CLAIM.delta(most.epsilon)), abs=1e-6)
 
 
+def test_the_epsilon_that_is_printed_is_the_one_that_is_meant():
+    """'delta at epsilon 1.23: at least 0.512' was proven at 1.2268, and 1.23 was not what was claimed of either."""
+    for claim in (CLAIM, guarantees.subsampled_gaussian(rate=0.3, noise_multiplier=0.8)):
+        for point in (Limits(alpha=0.1, beta=0.3), Limits(alpha=0.001, beta=0.9), Limits(alpha=0.2, beta=0.001)):
+            at = by_points((point,), claim)
+            printed = float(re.search(r"at epsilon (\S+):", at.says)[1])
+            assert printed == at.given == float(f"{printed:.3g}")
+            direction = most_exceeded(point.alpha, point.beta, tabulate(claim)).direction
+            mirrored = direction == "without_given_with"
+            alpha, beta = (point.beta, point.alpha) if mirrored else (point.alpha, point.beta)
+            assert at.at_least == pytest.approx(1 - beta - np.exp(printed) * alpha, rel=1e-12)
+            assert claim.delta(printed, direction) <= at.claimed + 1e-12
+            assert at.claimed == pytest.approx(claim.delta(printed, direction), abs=1e-4)
+
+
 def test_a_violation_leads_with_a_proven_number():
     record = run(2.0)
     at = record.violated_at

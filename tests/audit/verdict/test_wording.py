@@ -58,7 +58,7 @@ def test_an_audit_that_would_miss_a_step_without_noise_is_inconclusive(claim):
     assert found.detectable.conclusive
     assert found.verdict == "inconclusive"
     assert found.reason.startswith(f"these trials would too often miss {NOISELESS}; ")
-    assert found.reason.endswith(f"{found.trials_needed:,} trials would be enough.")
+    assert found.reason.endswith(f"with the best score {found.trials_needed:,} trials would be enough.")
     enough = conclude(claim, **size, trials_per_side=found.trials_needed // 2)
     assert enough.verdict == "no_violation_found"
     assert "noise multiplier of" in enough.reason
@@ -73,7 +73,7 @@ def test_an_audit_that_would_miss_half_of_the_noise_is_inconclusive_although_it_
     assert found.detectable.conclusive
     assert found.verdict == "inconclusive"
     assert found.reason.startswith(f"these trials would too often miss {HALF}; in 8 of 10 runs they find a noise")
-    assert found.reason.endswith(f"{found.trials_needed:,} trials would be enough.")
+    assert found.reason.endswith(f"with the best score {found.trials_needed:,} trials would be enough.")
     enough = conclude(claim, **size, trials_per_side=found.trials_needed // 2)
     assert enough.verdict == "no_violation_found"
     multiplier = re.search(r"a noise multiplier of (\S+) or less in place of 1", enough.reason)
