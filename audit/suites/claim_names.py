@@ -62,11 +62,12 @@ def _require_words(
 ) -> None:
     """Every argument by its name, none unknown and none missing."""
     missing = [word for word, told in known.items() if told.default is inspect.Parameter.empty and word not in given]
-    if unnamed or missing:
-        needs = missing or [word for word in known if word not in given][:1]
-        also = "" if not unnamed else ", each number by its name"
-        call = f"{name}({', '.join(f'{word}=...' for word in needs)})"
-        raise ValueError(f"{name} needs {' and '.join(needs)}{also}: {call}.")
+    if missing:
+        also = ", each number by its name" if unnamed else ""
+        call = f"{name}({', '.join(f'{word}=...' for word in missing)})"
+        raise ValueError(f"{name} needs {' and '.join(missing)}{also}: {call}.")
+    if unnamed:
+        raise ValueError(f"{name} takes {', '.join(known)}, each once and by its name.")
     for word in given:
         if word not in known:
             raise ValueError(f"{name} has no {word!r}{did_you_mean(word, known)}. It takes {', '.join(known)}.")

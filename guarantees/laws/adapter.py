@@ -21,10 +21,6 @@ class Tabled(Protocol):
         """The four tail probabilities at each threshold, which may be infinite."""
         ...
 
-    def threshold(self, alpha: Array) -> Array:
-        """A threshold whose supporting line touches the curve at ``alpha``."""
-        ...
-
 
 NEEDED = ("error", *sorted(LossLaw.__abstractmethods__))
 """What a law must answer by itself."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from guarantees.laws.hockey_stick import hockey_stick
-from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, carried, estimate, invert
+from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, carried, estimate
 from guarantees.numerics.array import Array
 
 ROUNDING = 64 * np.finfo(float).eps
@@ -80,10 +80,6 @@ class MixtureLaw(LossLaw):
         """The same for the exchanged pair."""
         return np.tensordot(self.weights, np.stack([hockey_stick(Reversed(law), epsilon) for law in self.laws]), 1)
 
-    def threshold(self, alpha: Array) -> Array:
-        """Found by search."""
-        return invert(self.tails, alpha)
-
 
 @dataclasses.dataclass(frozen=True)
 class SymmetrisedLaw(LossLaw):
@@ -154,10 +150,6 @@ class SymmetrisedLaw(LossLaw):
             with_above=np.where(negative, up.without_below, up.with_above),
             with_below=np.where(negative, up.without_above, up.with_below),
         )
-
-    def threshold(self, alpha: Array) -> Array:
-        """Found by search."""
-        return invert(self.tails, alpha)
 
     def reversed_threshold(self, alpha: Array) -> Array:
         """The curve is symmetric."""

@@ -10,7 +10,7 @@ from scipy.special import erfcx, expit, log_ndtr, ndtr, ndtri
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
 from guarantees.laws.discrete_law import DiscreteLaw, no_leak
-from guarantees.laws.law import LossLaw, Tails, invert
+from guarantees.laws.law import LossLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.vocabulary import Relation
 
@@ -170,10 +170,6 @@ class SubstitutedGaussianLaw(LossLaw):
     def reversed_far_delta(self, epsilon: Array) -> Array:
         """The pair is its own mirror image."""
         return self.far_delta(epsilon)
-
-    def threshold(self, alpha: Array) -> Array:
-        """Found by search."""
-        return invert(self.tails, alpha)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ import numpy as np
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.lattice import Reach
-from guarantees.laws.law import LossLaw, Reversed, Tails, invert
+from guarantees.laws.law import LossLaw, Reversed, Tails
 from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
 
@@ -90,10 +90,6 @@ class BodyLaw(LossLaw):
             with_below=np.maximum(found.with_below - out.with_below, 0.0) / with_record,
         )
 
-    def threshold(self, alpha: Array) -> Array:
-        """By root search."""
-        return invert(self.tails, alpha)
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class JumpLaw(LossLaw):
@@ -115,10 +111,6 @@ class JumpLaw(LossLaw):
         """Those of the law at the next loss beyond the cuts."""
         t, cut = np.asarray(threshold, float), self.body.cut
         return self.body.law.tails(np.where(t >= self.body.shift, np.maximum(t, cut), np.minimum(t, -cut)))
-
-    def threshold(self, alpha: Array) -> Array:
-        """By root search."""
-        return invert(self.tails, alpha)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

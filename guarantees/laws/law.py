@@ -35,7 +35,7 @@ class Tails:
 class LossLaw(abc.ABC):
     """The log-likelihood ratio of a pair of neighbours, seen from both sides: everything that may be asked of it.
 
-    A law has its own ``error``, ``tails`` and ``threshold``; every other question has a usual answer here, for a law
+    A law has its own ``error`` and ``tails``; every other question has a usual answer here, for a law
     that knows no better. ``adapter.as_law`` lends these answers to a class that does not inherit them.
     """
 
@@ -49,12 +49,12 @@ class LossLaw(abc.ABC):
     def tails(self, threshold: Array) -> Tails:
         """The four tail probabilities at each threshold, which may be infinite."""
 
-    @abc.abstractmethod
     def threshold(self, alpha: Array) -> Array:
-        """A threshold whose supporting line touches the curve at ``alpha``."""
+        """A threshold whose supporting line touches the curve at ``alpha``; found by search unless the law knows it."""
+        return invert(self.tails, alpha)
 
     def reversed_threshold(self, alpha: Array) -> Array:
-        """The same for the exchanged pair, whose loss is ``-L``; found by search unless the law has a better way."""
+        """The same for the exchanged pair, whose loss is ``-L``."""
         return invert(lambda t: exchanged(self.tails(-t)), alpha)
 
     def far_delta(self, epsilon: Array) -> Array | None:

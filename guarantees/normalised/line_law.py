@@ -9,7 +9,7 @@ import numpy as np
 
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.large_losses import FAR
-from guarantees.laws.law import Certificate, LossLaw, Tails, carried, estimate, invert
+from guarantees.laws.law import Certificate, LossLaw, Tails, carried, estimate
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.tabulated_law import TabulatedLaw
 from guarantees.numerics.array import Array
@@ -81,10 +81,6 @@ class LineLaw(LossLaw):
             with_above=(1 - self.rate) * above0 + self.rate * above1,
             with_below=(1 - self.rate) * below0 + self.rate * below1,
         )
-
-    def threshold(self, alpha: Array) -> Array:
-        """By a bracketed search."""
-        return invert(self.tails, alpha).reshape(np.shape(alpha))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

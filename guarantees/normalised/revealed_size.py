@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 
@@ -14,7 +13,7 @@ from guarantees.claim import Claim
 from guarantees.laws.combined import MixtureLaw
 from guarantees.laws.discrete_law import no_leak
 from guarantees.laws.gaussian_and_laplace import GaussianLaw
-from guarantees.laws.law import Certificate, LossLaw, Tails
+from guarantees.laws.law import LossLaw
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.normalised.round import Round, batch_sizes, round_claim
 from guarantees.normalised.variance_pair import ShiftedPairLaw, pair_log_moment
@@ -88,11 +87,9 @@ def _smooth_scale(dimension: int, sigma: float) -> Callable[[Array], Array]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class RevealedSizeLaw(LossLaw):
+class RevealedSizeLaw(MixtureLaw):
     """ASGM with batch and bit shown: no loss without the bit, a shift for an empty batch, else unequal scales."""
 
-    rate: float
-    empty: float
     shift: float
     pair: ShiftedPairLaw
 
@@ -100,11 +97,6 @@ class RevealedSizeLaw(LossLaw):
     def error(self) -> float:
         """That of the pairs."""
         return self.pair.error
-
-    @property
-    def certificate(self) -> Certificate | None:
-        """That of the parts."""
-        return self._parts.certificate
 
     @property
     def point_masses(self) -> tuple[float, ...]:
@@ -116,35 +108,10 @@ class RevealedSizeLaw(LossLaw):
         """That of the pairs."""
         return self.pair.work
 
-    @functools.cached_property
-    def _parts(self) -> MixtureLaw:
-        same: LossLaw = no_leak()
-        alone = GaussianLaw(mu=self.shift) if self.shift > 0 else same
-        parts = ((same, 1 - self.rate), (alone, self.rate * self.empty), (self.pair, self.rate))
-        kept = [part for part in parts if part[1] > 0]
-        return MixtureLaw(laws=tuple(law for law, _ in kept), weights=tuple(share for _, share in kept))
-
-    def tails(self, threshold: Array) -> Tails:
-        """Averages over the parts."""
-        return self._parts.tails(threshold)
-
-    def far_delta(self, epsilon: Array) -> Array:
-        """Averages over the parts."""
-        return self._parts.far_delta(epsilon)
-
-    def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The same for the exchanged pair."""
-        return self._parts.reversed_far_delta(epsilon)
-
-    def threshold(self, alpha: Array) -> Array:
-        """By a bracketed search."""
-        return self._parts.threshold(alpha)
-
     def log_moment(self, z: Array) -> Array:
         """``ln E_without e^(z loss)``, in closed form."""
-        still = (1 - self.rate) + (self.rate * self.empty if self.shift == 0 else 0.0)
-        empty = self.rate * self.empty if self.shift > 0 else 0.0
-        weights = np.concatenate([[still, empty], self.rate * self.pair.weights])
+        still, empty, taken = self.weights
+        weights = np.concatenate([[still, empty], taken * self.pair.weights])
         scales = np.concatenate([[1.0, 1.0], self.pair.scales])
         shifts = np.concatenate([[0.0, self.shift], self.pair.shifts])
         kept = weights > 0
@@ -152,6 +119,7 @@ class RevealedSizeLaw(LossLaw):
 
     def compose(self, times: int) -> SummedLaw | None:
         """By contour integrals of the closed-form moments; None where they decay too slowly."""
+        still, empty, _ = self.weights
         gap = (1 - self.pair.scales) * (1 + self.pair.scales)
         return summed(
             SummedLaw(
@@ -159,7 +127,7 @@ class RevealedSizeLaw(LossLaw):
                 lowest=-float((self.pair.scales**2 / gap).min()),
                 times=times,
                 lost=self.pair.lost,
-                atom=1 - self.rate + (self.rate * self.empty if self.shift == 0 else 0.0),
+                atom=still + (empty if self.shift == 0 else 0.0),
             )
         )
 
@@ -187,14 +155,13 @@ def revealed_law(parameters: Round) -> LossLaw:
     some = sizes > 0
     scales = sizes[some] / (sizes[some] + 1)
     shifts = scales * np.abs(parameters.extra - parameters.shared) / sigma
-    return RevealedSizeLaw(
-        rate=rate,
-        empty=float(weights[~some].sum()),
-        shift=abs(parameters.extra) / sigma,
-        pair=ShiftedPairLaw(
-            dimension=parameters.dimension, scales=scales, shifts=shifts, weights=weights[some], lost=lost
-        ),
+    pair = ShiftedPairLaw(
+        dimension=parameters.dimension, scales=scales, shifts=shifts, weights=weights[some], lost=lost
     )
+    shift = abs(parameters.extra) / sigma
+    alone = GaussianLaw(mu=shift) if shift > 0 else no_leak()
+    shares = (1 - rate, rate * float(weights[~some].sum()), rate)
+    return RevealedSizeLaw(laws=(no_leak(), alone, pair), weights=shares, shift=shift, pair=pair)
 
 
 @checked

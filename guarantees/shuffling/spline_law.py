@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from guarantees.laws.consistency import InconsistentLawError
-from guarantees.laws.law import Certificate, LossLaw, Tails, estimate, invert
+from guarantees.laws.law import Certificate, LossLaw, Tails, estimate
 from guarantees.numerics.array import Array
 
 if TYPE_CHECKING:
@@ -114,7 +114,3 @@ class SplineLaw(LossLaw):
 
         (below0, above0), (below1, above1) = rates(without), rates(with_record)
         return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
-
-    def threshold(self, alpha: Array) -> Array:
-        """By root search."""
-        return invert(self.tails, alpha)

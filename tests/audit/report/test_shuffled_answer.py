@@ -190,14 +190,9 @@ def test_fractions_are_rates_and_other_sums_are_refused_by_name(capsys):
     ("text", "message"),
     [
         ("gaussian(1)", "gaussian needs mu, each number by its name: gaussian(mu=...)."),
-        (
-            "subsampled_gaussian(rate=0.1)",
-            "needs noise_multiplier: subsampled_gaussian(noise_multiplier=...).",
-        ),
-        (
-            "gaussian(mu=1, relatoin='zero_out')",
-            "has no 'relatoin' (did you mean 'relation'?). It takes mu, ",
-        ),
+        ("gaussian(1, mu=1)", "gaussian takes mu, relation, each once and by its name."),
+        ("subsampled_gaussian(rate=0.1)", "needs noise_multiplier: subsampled_gaussian(noise_multiplier=...)."),
+        ("gaussian(mu=1, relatoin='zero_out')", "has no 'relatoin' (did you mean 'relation'?). It takes mu, "),
     ],
 )
 def test_a_claim_with_other_words_is_told_which_it_needs_without_a_signature(text, message):
