@@ -142,6 +142,12 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"peak memory of the workers: {', '.join(peaks)} GiB")
 
 
+@pytest.fixture(scope="session")
+def full():
+    """Whether `make test-full` runs."""
+    return FULL
+
+
 @pytest.fixture(autouse=True, scope="module")
 def memory_is_given_back(request):
     """After a file, what its helpers remember is forgotten, and the system gets back what glibc would keep."""
