@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import sys
 import types
+from collections.abc import Mapping
 from importlib.machinery import BuiltinImporter, FrozenImporter, ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -85,10 +87,15 @@ def _shadowed(name: str, file: str) -> str:
 
 def other_owners(package: str) -> list[str]:
     """Distributions beside ours that say they installed this package."""
+    return sorted(set(_owners().get(package, ())) - {"dpsgd-audit"})
+
+
+@functools.cache
+def _owners() -> Mapping[str, list[str]]:
     # not at the top: it takes longer than all the rest of `import audit`
     from importlib import metadata
 
-    return sorted(set(metadata.packages_distributions().get(package, ())) - {"dpsgd-audit"})
+    return metadata.packages_distributions()
 
 
 def explain_missing(package: str, name: str, ours: str | None) -> None:

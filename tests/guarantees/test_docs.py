@@ -17,6 +17,7 @@ SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
 KEY = re.compile(r"\b[a-z]{2,}(?:19|20)\d{2}[a-z]?\b")
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("number", range(1, len(SNIPPETS) + 1))
 def test_the_lines_that_show_a_note_on_a_paper_run(number):
     parsed = doctest.DocTestParser().get_doctest(

@@ -65,7 +65,7 @@ def test_a_mechanism_says_what_it_is(example):
     assert hash(MECHANISMS[name](**parameters)) == hash(step)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_a_mechanism_is_a_pure_function_of_key_and_dataset(example):
     name, parameters, pair = EXAMPLES[example]

@@ -93,7 +93,7 @@ def test_lines_lie_below_the_claim_and_close_to_it(name):
     assert np.all(table.flat <= table.steep)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", CLAIMS)
 def test_p_value_equals_the_definition(name):
     claim = CLAIMS[name]

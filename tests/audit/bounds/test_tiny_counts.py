@@ -38,7 +38,7 @@ CLEAN = counted(0, 10, 0, 10)
 
 
 @given(tiny_counts(), RISKS, DELTAS, EPSILONS)
-@settings(max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @example(CLEAN, 0.5, 0.0, 0.0)
 @example(CLEAN, 0.9, 0.0, 0.0)
 def test_every_bound_of_any_counts_is_a_number_in_its_range(counts, risk, delta, epsilon):
@@ -59,6 +59,7 @@ def test_every_p_value_of_any_counts_is_a_probability(counts, gamma, claim):
     assert gamma <= joint_p_value(counts, claim, gamma=gamma) <= 1
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("risk", [0.5, 0.7, 0.95])
 @pytest.mark.parametrize("question", [EpsilonAt(delta=0.0), EpsilonAt(delta=0.3), DeltaAt(epsilon=0.5), Mu()])
 def test_a_bound_at_a_large_risk_exceeds_the_truth_at_most_at_that_risk_by_enumeration(question, risk):

@@ -94,6 +94,7 @@ def test_an_unexpected_violation_ends_with_1_and_speaks_github(suite, tmp_path, 
     assert "1 not as expected" in (tmp_path / "step.md").read_text()
 
 
+@pytest.mark.long
 def test_too_few_trials_end_with_3(suite, tmp_path, capsys):
     kept = tmp_path / "kept.toml"
     kept.write_text(SUITE.split('[[audit]]\nname = "broken"')[0])
@@ -112,6 +113,7 @@ def test_json_seed_trials_confidence_and_budget(suite, tmp_path, capsys):
     assert first["key"] != second["key"]
 
 
+@pytest.mark.long
 def test_an_interrupted_run_continues_and_loses_nothing(suite, tmp_path, monkeypatch, capsys):
     from audit.suites import run as suite_module
 

@@ -52,6 +52,7 @@ def test_a_run_that_stops_early_uses_few_trials_and_ends_green(run, tmp_path):
     assert "stopped once the claim was refuted" in (tmp_path / "out" / "index.html").read_text()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("columns", ["80", "400"])
 def test_after_too_few_trials_one_sentence_says_how_to_look_again(run, capsys, monkeypatch, columns):
     """Whole, though two narrow lines of what to do may be too short for it."""
@@ -155,6 +156,7 @@ def slow_clock(monkeypatch):
         monkeypatch.setattr(module, "time", clock)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("where", ["audit", "suite", "command"])
 @pytest.mark.usefixtures("slow_clock")
 def test_a_time_budget_cuts_trials_off_and_bounds_stay_valid(run, where):

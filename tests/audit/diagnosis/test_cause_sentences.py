@@ -300,6 +300,7 @@ def said(fault):
     return [answer for answer in answers if answer.wrong and not answer.follows]
 
 
+@pytest.mark.few(18)
 @pytest.mark.parametrize("name", FAULTS)
 def test_only_what_may_be_true_is_said(name):
     fault = FAULTS[name]

@@ -81,6 +81,7 @@ WRONG = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("told", [{"noise_multiplier": 1.0}, {"noise_multiplier": 1.0, "clip": 1.0}], ids=len)
 @pytest.mark.parametrize("library", [of_jax, of_torch], ids=lambda library: library.__name__)
 @pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)

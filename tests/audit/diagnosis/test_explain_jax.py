@@ -28,7 +28,7 @@ def zeroed():
     return mechanisms.zero_out(replayed.rows(8), 3, null=(np.zeros(replayed.WIDTH, np.float32), np.float32(0)))
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_faulty_step_is_found_at_its_line(name):
     step, kind = FAULTY[name]
@@ -38,7 +38,7 @@ def test_a_faulty_step_is_found_at_its_line(name):
     assert replayed.marked_lines(step) <= lines or replayed.marked_lines(step) & lines, (found[0], lines)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_nothing_is_said_about_a_right_step(name):
     explanation = told(RIGHT[name])
@@ -173,7 +173,7 @@ def test_optax_is_followed_on_a_batch_of_all_records(rate):
     assert found.lines[0][0].endswith("optax/contrib/_privacy.py")
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("microbatch", [None, 2])
 def test_a_plan_of_jax_privacy_is_followed(microbatch):
     pytest.importorskip("jax_privacy")
@@ -225,7 +225,7 @@ def images():
     return mechanisms.pair((x[:5], y[:5]), (x, y), relation="add_remove")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", strangers.STEPS, ids=lambda step: step.__name__)
 def test_a_step_of_a_strangers_is_found_and_its_right_twin_is_not(step):
     def explained(right):

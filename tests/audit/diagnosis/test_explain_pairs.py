@@ -73,6 +73,7 @@ def explained(step, pair, claim, **told):
     return explain(made, pair, key=KEY, claim=claim).findings
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(("pair", "claim"), CLAIMS, ids=["added", "exchanged, mu", "exchanged, multiplier"])
 @pytest.mark.parametrize(
     "step",

@@ -33,7 +33,7 @@ def explained(step, **stated):
     return explain(callable_step(step), pair(), key=KEY, **stated)
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("step", steps.RIGHT + unseen.RIGHT + styles.RIGHT, ids=lambda step: step.__name__)
 def test_right_code_stays_silent(step):
     told = explained(step, clip=steps.CLIP, noise_multiplier=steps.NOISE)
@@ -44,7 +44,7 @@ def test_right_code_stays_silent(step):
     assert all(one.multiplier == pytest.approx(steps.NOISE, rel=0.15) for one in told.rounds)
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("step", steps.WRONG + unseen.WRONG + styles.WRONG, ids=lambda step: step.__name__)
 def test_a_fault_is_found_at_its_line(step):
     source, start = inspect.getsourcelines(step)
@@ -385,6 +385,7 @@ def training_explained(train, records=11, releases="final"):
     return explain(torch_training(train, releases=releases), neighbours, key=KEY, noise_multiplier=steps.NOISE)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("train", "releases"),
     [
@@ -401,6 +402,7 @@ def test_right_trainings_stay_silent(train, releases):
     assert all(one.multiplier == pytest.approx(steps.NOISE, rel=0.01) for one in told.rounds)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shuffled", [True, False])
 def test_batches_that_hold_other_records_are_not_called_clipped_after_the_sum(shuffled):
     right = training_explained(functools.partial(steps.two_batches, shuffled=shuffled), records=8)

@@ -226,6 +226,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
 def test_the_line_of_the_fault_stands_first(step):
     source, start = inspect.getsourcelines(step)
@@ -337,6 +338,7 @@ RIGHT = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("step", RIGHT, ids=lambda step: step.__name__)
 def test_noise_in_pieces_is_no_fault(step):
     told = explained(step)

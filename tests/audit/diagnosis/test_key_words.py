@@ -48,6 +48,7 @@ def by_jax(function, *arguments):
     return np.asarray(jax.random.key_data(found) if jnp.issubdtype(found.dtype, jax.dtypes.prng_key) else found)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", OF_KEYS)
 def test_keys_and_draws_are_those_of_jax(name):
     np.testing.assert_allclose(by_numpy(OF_KEYS[name], KEY), by_jax(OF_KEYS[name], KEY), rtol=2e-6, atol=1e-7)

@@ -106,6 +106,7 @@ def accused(training, canaries, epsilon, delta, claimed, *, runs, seed):
     return violations, exceeded
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("canaries", [1_000, 2_600, 20_000])
 def test_a_training_that_reveals_all_as_often_as_delta_allows_is_not_accused(canaries):
     coins = np.random.default_rng(24).random(canaries) < 0.5

@@ -96,6 +96,7 @@ def test_expected_bound_is_the_best_median_bound():
     assert 0 < expected.delta < CLAIM.total_variation
 
 
+@pytest.mark.long
 def test_no_noise_needs_a_handful_of_trials():
     found = plan(CLAIM, [(0.0, 0.0)], trials=40, risk=0.05, delta=1e-5).refutation
     assert found.rectangle_trials == 20

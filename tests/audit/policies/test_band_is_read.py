@@ -59,6 +59,7 @@ def test_the_leak_is_what_this_file_says():
     assert CLAIM.total_variation == pytest.approx(0.383, abs=1e-3)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", FIXED_SAMPLES)
 def test_no_verdict_contradicts_the_band_of_its_record(name):
     found = judged(FIXED_SAMPLES[name], seed=1, leaks=True)

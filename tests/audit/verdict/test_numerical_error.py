@@ -54,6 +54,7 @@ def test_the_p_value_reads_the_error_as_the_verdict_does():
     assert p_value(lambda _: (Limits(alpha=1e-3, beta=float(TRUTH.beta(1e-3))),), COMPUTED) == 1.0
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("mu", [1.0, 2.0, 3.0])
 @pytest.mark.parametrize("part", [0.01, 0.2, 0.3, 0.4])
 def test_the_promised_epsilon_leaves_room_for_the_error_at_that_epsilon(mu, part):

@@ -425,6 +425,7 @@ def test_what_is_said_of_the_parts_is_what_is_drawn_from(gaussian, change):
     assert "what is built" in found.checks[-1].says
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [

@@ -76,7 +76,7 @@ GEOMETRIES = {
 }
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("normalise_by", NORMALISERS)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
@@ -92,6 +92,7 @@ def test_score_is_the_log_ratio_of_the_mixtures_over_all_batches(normalise_by, r
     assert slow.std() > 1e-3
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("normalise_by", ["expected_batch", "realised_batch"])
 @pytest.mark.parametrize("geometry", ["aligned", "orthogonal"])
 def test_an_accelerator_adds_the_same_terms(normalise_by, geometry):
@@ -141,6 +142,7 @@ def slow_aligned(step, pair, along: np.ndarray, rest: np.ndarray) -> np.ndarray:
     return sides[1] - sides[0]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("normalise_by", NORMALISERS)
 def test_score_is_stable_in_float32_at_sixty_thousand_records_and_large_dimension(normalise_by, draw_outputs):
     records, n = 59_999, 1_485_217

@@ -49,6 +49,7 @@ def test_certified_composition_agrees_with_the_fourier_accountant():
     assert low - 1e-5 <= theirs <= high + 1e-5
 
 
+@pytest.mark.long
 def test_certified_composition_lies_within_the_prv_accountants_bounds():
     oracle = pytest.importorskip("prv_accountant", reason="prv-accountant is a development extra")
     mechanism = oracle.PoissonSubsampledGaussianMechanism(noise_multiplier=1.0, sampling_probability=0.01)

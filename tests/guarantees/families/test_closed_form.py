@@ -36,6 +36,7 @@ def test_laplace_curve_is_the_textbook_one():
     assert guarantees.laplace(epsilon=e).beta(a) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("rate", "sigma"), [(0.3, 0.7), (0.01, 1.0), (0.9, 2.0)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.2, 1.0])
 def test_substitution_profile_is_the_integral_of_the_excess(rate, sigma, epsilon):

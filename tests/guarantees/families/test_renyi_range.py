@@ -164,6 +164,7 @@ def test_next_to_nothing_is_known_within_the_stated_error(size):
     assert every_order.error < (1e-12 + 1e-5 * every_order.total_variation if followed else 2e-6)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("orders", "epsilons"),
     [

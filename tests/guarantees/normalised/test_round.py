@@ -92,7 +92,7 @@ LINE_CASES = [
 ]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("case", LINE_CASES, ids=str)
 def test_delta_in_one_dimension_agrees_with_integration(case):
     normalise_by, records, rate, sigma, shared, extra = case

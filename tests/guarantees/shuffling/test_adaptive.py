@@ -77,6 +77,7 @@ def best_value(rounds, sigma, epsilon, kind):
     return float(backwards(value, np.zeros(1), rounds - 1)[0]) / rounds
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("sigma", "epsilon", "kind", "by_rule", "fixed"), TABLE)
 def test_two_rounds_beside_quadrature(sigma, epsilon, kind, by_rule, fixed):
     """The rule by hand leaks more than the fixed pair; what is certified is below the best rule, by under 1%."""

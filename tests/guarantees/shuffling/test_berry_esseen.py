@@ -87,6 +87,7 @@ def test_ratio_of_coefficients_falls_from_root_two_to_one():
     assert coefficient_ratio_midpoint() == pytest.approx(1.668, abs=5e-4)
 
 
+@pytest.mark.long
 def test_asymptotic_mu_approaches_the_truth():
     errors = []
     for rounds in (100, 10_000):

@@ -17,6 +17,7 @@ PRINTED = [
 ]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("sigma", "rounds", "delta", "event", "order"), PRINTED)
 def test_epsilons_printed_in_003(sigma, rounds, delta, event, order):
     found = guarantees.fixed_batch_event(rounds=rounds, noise_multiplier=sigma).epsilon(delta)

@@ -43,6 +43,7 @@ def draw(rng, rounds, sigma, trials, shift):
     return np.log(squares / np.exp(x / sigma - 0.5 / sigma**2).sum(axis=1))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("mu", [0.5, 1.5])
 @pytest.mark.parametrize("threshold", [-0.5, 0.0, 1.0])
 def test_two_batches_agree_with_a_direct_sum(mu, threshold):

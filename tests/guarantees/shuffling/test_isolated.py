@@ -116,6 +116,7 @@ def test_one_round_is_gaussian_and_more_rounds_leak_less():
     assert np.all(np.diff(leaks) < 0)
 
 
+@pytest.mark.long
 def test_largest_coordinate_never_beats_the_likelihood_ratio():
     for rounds, sigma in ((3, 0.8), (200, 0.7)):
         exact = guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=sigma).beta(LEVELS)

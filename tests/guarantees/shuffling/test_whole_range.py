@@ -103,6 +103,7 @@ def test_losses_far_below_zero_are_possible():
         assert claim.delta(epsilon, WITHOUT) == pytest.approx(without - np.exp(epsilon) * with_record, rel=1e-5)
 
 
+@pytest.mark.long
 def test_a_hundred_epochs_agree_with_simulation():
     rng, trials = np.random.default_rng(13), 4000
     claim = guarantees.isolated_shuffle(rounds=10, noise_multiplier=1.0, epochs=100)

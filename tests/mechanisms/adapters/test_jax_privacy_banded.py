@@ -120,6 +120,7 @@ def test_nothing_is_promised_of_banded_noise_with_balls_in_bins():
         banded_claim(training(rate=1.0, batches="balls_in_bins"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("fault", "kind"), [("none", "not_followed"), ("same_noise", "key_used_twice")], ids=["right", "same_noise"]
 )

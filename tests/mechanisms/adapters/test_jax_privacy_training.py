@@ -99,6 +99,7 @@ def test_sums_are_those_of_the_plan_at_weights_that_move():
     np.testing.assert_allclose(np.append(update["b"], update["w"][0]), expected[0], atol=1e-6)
 
 
+@pytest.mark.long
 def test_the_other_arguments_of_clipped_grad_change_nothing_else():
     def one(weights, x, weight):
         return loss(weights, {"x": x, "weight": weight}), x

@@ -56,6 +56,7 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("more", VARIANTS, ids=str)
 def test_opacus_divides_by_the_floor_of_the_expected_batch(more):
     assert_noise_is(outputs(3, **more), NOISE * CLIP)
@@ -221,6 +222,7 @@ def network_outputs(dataset, seeds=SEEDS[:12], *, network="classifier", noise_mu
     return step.prepare(dataset)(seeds)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("more", [{}, {"physical_batch": 1}, {"grad_sample_mode": "ghost"}], ids=str)
 def test_a_networks_update_is_divided_by_the_floor_of_the_expected_batch(more):
     """Three images or four at rate 1/2: the gradients are a millionth of the noise's mean square."""

@@ -149,6 +149,7 @@ LOOPS = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("function", "steps", "entry", "deviation"), LOOPS, ids=lambda given: getattr(given, "__name__", "")
 )
