@@ -43,6 +43,7 @@ NAMED = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("step", NAMED)
 def test_what_has_no_noise_is_named(step):
     pair, words = NAMED[step]

@@ -52,6 +52,7 @@ STEPS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", STEPS)
 def test_a_leaf_with_less_noise_is_named_where_leaves_are_clipped_together(name):
     step, wrong = STEPS[name]
