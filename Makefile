@@ -9,7 +9,7 @@ LIBRARIES := $(VENV)/.libraries
 DOCS := $(VENV)/.docs
 EXTRAS := accountants,dev
 
-.PHONY: setup libraries bytecode audit opacus field test test-full bench papers notebooks lint style imports types docs wheel clean
+.PHONY: setup libraries audit opacus field test test-full bench papers notebooks lint style imports types docs wheel clean
 
 setup: $(STAMP)
 
@@ -32,10 +32,6 @@ $(LIBRARIES): $(STAMP) tools/install_libraries.py
 	@touch $@
 
 libraries: $(LIBRARIES)
-
-# What the tests import, and their own files, compiled by collecting them: for the core that the type checker leaves idle.
-bytecode: setup
-	@$(BIN)/python -m pytest -q -q --collect-only -p no:cacheprovider >/dev/null || true
 
 audit: setup
 	$(BIN)/dpsgd-audit run
