@@ -18,7 +18,7 @@ import numpy as np
 from audit.trials import remote
 from audit.trials.both_sides import Auditable, BothSides, both_sides
 from audit.trials.remote import REMEDY, Ask, Expected, Key, Payload, UnlikeWorkerError
-from audit.trials.source import Drew, Source, complete, joined, unheard
+from audit.trials.source import Drew, OneSide, Source, complete, joined, unheard
 from audit.trials.versions import differences, versions
 from distinguishers.contract import Distinguisher
 from mechanisms.pairs.neighbours import Neighbours
@@ -207,17 +207,16 @@ class ClusterSides:
 
     def scored(
         self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
-    ) -> tuple[ClusterProgram, ClusterProgram]:
+    ) -> tuple[OneSide, OneSide]:
         """Scores of both sides; a worker says how many trials it draws at once, and is the first to compile."""
         score = self._executor.hold((distinguisher, chunk, learnt), distinguisher.name)
         size = self._one(Ask("chunk"), score, "scoring the first output")
 
-        def program(side: str) -> ClusterProgram:
-            return ClusterProgram(
-                side=side, executor=self._executor, name=self._name, job=self._job, score=score, size=size
-            )
+        def one_side(side: str) -> OneSide:
+            shared = {"executor": self._executor, "name": self._name, "job": self._job, "score": score, "size": size}
+            return OneSide(lambda key: ClusterSource(key=_travelling(key), side=side, **shared))
 
-        return program("without"), program("with")
+        return one_side("without"), one_side("with")
 
     def layout(self) -> Layout:
         """As a worker finds it."""
@@ -255,9 +254,7 @@ class ClusterSides:
             for ask, answer in zip(asks, answers, strict=True):
                 found[ask.side].append(answer)
                 drew(ask.stop - ask.start)
-        without, with_record = (
-            joined(pieces, trials) if pieces else np.zeros((0, 1), np.float32) for pieces in found.values()
-        )
+        without, with_record = (joined(pieces, trials) for pieces in found.values())
         return without, with_record
 
     def read_without(
@@ -272,9 +269,10 @@ class ClusterSides:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ClusterProgram:
-    """One side of an audit on a cluster."""
+class ClusterSource(Source):
+    """A Source: ranges of trial numbers go to workers, and what comes back is added in any order."""
 
+    key: Key
     side: str
     executor: DaskExecutor
     name: str
@@ -282,24 +280,12 @@ class ClusterProgram:
     score: Any
     size: int
     """Trials that a worker draws at once."""
-
-    def source(self, key: jax.Array) -> ClusterSource:
-        """The scores that belong to one key."""
-        return ClusterSource(program=self, key=_travelling(key))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClusterSource(Source):
-    """A Source: ranges of trial numbers go to workers, and what comes back is added in any order."""
-
-    program: ClusterProgram
-    key: Key
     pace: ClassVar[float] = 2.0
 
     @property
     def chunk(self) -> int:
         """Trials that all workers together draw at once."""
-        return self.program.size * self.program.executor.slots
+        return self.size * self.executor.slots
 
     def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
         """Scores of trials start..stop-1, shape (stop - start, members), told of once all have arrived."""
@@ -314,15 +300,15 @@ class ClusterSource(Source):
 
     def give_up(self) -> None:
         """Nobody waits for the workers any more."""
-        self.program.executor.give_up()
+        self.executor.give_up()
 
     def _asked(self, what: str, start: int, stop: int, edges: np.ndarray | None = None) -> list[np.ndarray]:
-        own, executor = self.program, self.program.executor
         # whole chunks: fewer trials cost a worker as much
-        chunks = -(-(stop - start) // (own.size * executor.slots * PIECES))
-        asks = [Ask(what, own.side, self.key, *span, edges) for span in _spans(start, stop, max(1, chunks) * own.size)]
-        futures = [executor.submit(own.job, own.score, ask) for ask in asks]
-        return executor.ask(futures, lambda index: _told(asks[index], own.name))
+        chunks = -(-(stop - start) // (self.chunk * PIECES))
+        spans = _spans(start, stop, max(1, chunks) * self.size)
+        asks = [Ask(what, self.side, self.key, *span, edges) for span in spans]
+        futures = [self.executor.submit(self.job, self.score, ask) for ask in asks]
+        return self.executor.ask(futures, lambda index: _told(asks[index], self.name))
 
 
 def _spans(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:

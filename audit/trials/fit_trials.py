@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from audit.trials.both_sides import BothSides
 from audit.trials.keys import both_keys
-from audit.trials.source import FEWEST, NOT_FINITE_OUTPUT, Drew, NonFiniteScoreError, part_of, piece_size, unheard
+from audit.trials.source import FEWEST, Drew, part_of, piece_size, require_finite, unheard
 from audit.trials.threefry import split
 from distinguishers.contract import Distinguisher, Learner
 from distinguishers.contract import distinguisher as as_distinguisher
@@ -85,19 +84,10 @@ def learn(
     count = _count(drawn)
     without, with_record = (jax.tree.map(lambda leaf: leaf[:count], side) for side in drawn)
     for name, side in (("without", without), ("with", with_record)):
-        _refuse(name, side)
+        for leaf in jax.tree.leaves(side):
+            require_finite(leaf, 0, name, "output of fit trial")
     return Learnt(as_distinguisher(chosen.learn(key_learn, without, with_record, layout)), 2 * count)
 
 
 def _count(drawn: tuple[Any, Any]) -> int:
     return min(len(jax.tree.leaves(side)[0]) for side in drawn)
-
-
-def _refuse(name: str, side: Any) -> None:
-    for leaf in jax.tree.leaves(side):
-        good = np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
-        if not good.all():
-            raise NonFiniteScoreError(
-                f"the output of fit trial {int(np.argmin(good))} on the side '{name}' is not finite: "
-                f"{NOT_FINITE_OUTPUT}"
-            )

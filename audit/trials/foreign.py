@@ -15,13 +15,14 @@ from audit.trials.kept_outputs import KeptOutputs
 from audit.trials.keys import trial_numbers
 from audit.trials.programs import Scoring, programs_of, scoring_of
 from audit.trials.source import (
-    NOT_FINITE,
-    NOT_FINITE_OUTPUT,
     Drew,
-    NonFiniteScoreError,
+    OneSide,
     Source,
+    cells_of,
     common_layout,
     complete,
+    joined,
+    require_finite,
     unheard,
 )
 from audit.trials.workers import Batch, Drawer, drawer
@@ -37,31 +38,24 @@ BATCH_ENTRIES = 2**22
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BatchProgram:
-    """One side of an audit of foreign code; both sides share the workers and the compiled score."""
+class BatchSource(Source):
+    """A Source: trial i depends on (key, i) alone, as far as the foreign code draws from its seed alone.
 
+    Both sides share the workers and the compiled score.
+    """
+
+    key: jax.Array
     side: str
-    chunk: int
+    size: int
+    """Trials drawn at once."""
     drawer: Drawer
     kept: KeptOutputs
     score: Callable[..., jax.Array]
 
-    def source(self, key: jax.Array) -> BatchSource:
-        """The scores that belong to one key."""
-        return BatchSource(program=self, key=key)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BatchSource(Source):
-    """A Source: trial i depends on (key, i) alone, as far as the foreign code draws from its seed alone."""
-
-    program: BatchProgram
-    key: jax.Array
-
     @property
     def chunk(self) -> int:
-        """Trials drawn at once."""
-        return self.program.chunk
+        """Whole draws."""
+        return self.size
 
     def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
         """Scores of trials start..stop-1, shape (stop - start, members)."""
@@ -75,43 +69,32 @@ class BatchSource(Source):
         return np.concatenate([parts[first] for first in sorted(parts)])
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
-        """Counts of these scores in each cell between the edges; a score on an edge counts below it."""
-        rows = np.asarray(edges, np.float32)
-        counts = np.zeros((rows.shape[0], rows.shape[1] + 1), np.int64)
+        """Counts of these scores in each cell between the edges."""
+        parts: list[np.ndarray] = []
 
         def add(batch: Batch, outputs: np.ndarray) -> None:
-            self.program.kept.keep(batch, outputs)
-            scores = self._score(batch.start, outputs)
-            for member, row in enumerate(rows):
-                place = np.searchsorted(row, scores[:, member], side="left")
-                counts[member] += np.bincount(place, minlength=counts.shape[1])
+            self.kept.keep(batch, outputs)
+            parts.append(cells_of(self._score(batch.start, outputs), edges))
 
         self._each(start, stop, add)
-        return complete(counts, stop - start)
+        return complete(np.sum(parts, axis=0), stop - start)
 
     def _each(self, start: int, stop: int, use: Callable[[Batch, np.ndarray], None]) -> None:
         firsts = range(start, stop, self.chunk)
         stops = [min(first + self.chunk, stop) for first in firsts]
-        batches = [Batch(self.program.side, _data(self.key), *span) for span in zip(firsts, stops, strict=True)]
+        batches = [Batch(self.side, _data(self.key), *span) for span in zip(firsts, stops, strict=True)]
         by_start = {batch.start: batch for batch in batches}
-        self.program.drawer.draw(batches, lambda first, outputs: use(by_start[first], outputs))
+        self.drawer.draw(batches, lambda first, outputs: use(by_start[first], outputs))
 
     def _score(self, first: int, outputs: np.ndarray) -> np.ndarray:
         wanted = len(outputs)
-        self._refuse(np.asarray(np.isfinite(outputs).reshape(wanted, -1).all(axis=1)), first, "output")
+        require_finite(outputs, first, self.side, "output of trial")
         # one shape, so that the score is compiled once
         padded = np.pad(outputs, ((0, self.chunk - wanted), *[(0, 0)] * (outputs.ndim - 1)), mode="edge")
         trials = trial_numbers(range(first, first + self.chunk))
-        scores = np.asarray(self.program.score(self.key, trials, padded), np.float32)[:wanted]
-        self._refuse(np.asarray(np.isfinite(scores).all(axis=1)), first, "score")
+        scores = np.asarray(self.score(self.key, trials, padded), np.float32)[:wanted]
+        require_finite(scores, first, self.side)
         return scores
-
-    def _refuse(self, good: np.ndarray, first: int, what: str) -> None:
-        if not good.all():
-            raise NonFiniteScoreError(
-                f"the {what} of trial {first + int(np.argmin(good))} on the side '{self.program.side}' is not finite: "
-                f"{NOT_FINITE_OUTPUT if what == 'output' else NOT_FINITE}"
-            )
 
 
 class ForeignSides:
@@ -130,7 +113,7 @@ class ForeignSides:
 
     def scored(
         self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
-    ) -> tuple[BatchProgram, BatchProgram]:
+    ) -> tuple[OneSide, OneSide]:
         """Scores of both sides; any score is compiled once for both."""
         del learnt
 
@@ -144,10 +127,11 @@ class ForeignSides:
 
         size = chunk or batch_size(self._coordinates or self.layout().entries)
 
-        def program(side: str) -> BatchProgram:
-            return BatchProgram(side=side, chunk=size, drawer=self._drawer, kept=self._kept, score=score)
+        def one_side(side: str) -> OneSide:
+            shared = {"drawer": self._drawer, "kept": self._kept, "score": score}
+            return OneSide(lambda key: BatchSource(key=key, side=side, size=size, **shared))
 
-        return program("without"), program("with")
+        return one_side("without"), one_side("with")
 
     def outputs(
         self,
@@ -176,8 +160,7 @@ class ForeignSides:
 
                     self._kept.draw(self._drawer, batches, keep)
         without, with_record = (
-            np.concatenate([pieces[first] for first in sorted(pieces)]) if pieces else np.zeros((0, 1), np.float32)
-            for pieces in found.values()
+            joined([pieces[first] for first in sorted(pieces)], trials) for pieces in found.values()
         )
         return without, with_record
 

@@ -55,6 +55,19 @@ class NonFiniteScoreError(ValueError):
     """
 
 
+def not_finite(trial: int, side: str, what: str = "score of trial") -> NonFiniteScoreError:
+    """The error of a score, or of an output, that is not finite."""
+    why = NOT_FINITE_OUTPUT if what.startswith("output") else NOT_FINITE
+    return NonFiniteScoreError(f"the {what} {trial} on the side '{side}' is not finite: {why}")
+
+
+def require_finite(values: np.ndarray, first: int, side: str, what: str = "score of trial") -> None:
+    """Refuse scores, or outputs, of the trials from ``first`` on that are not finite."""
+    good = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    if not good.all():
+        raise not_finite(first + int(np.argmin(good)), side, what)
+
+
 class WrongCountsError(RuntimeError):
     """Counts that contradict the trials they stand for: an error of this package or of the device, never of a user."""
 
@@ -83,7 +96,16 @@ def joined(pieces: Sequence[Any], most: int) -> Any:
     """Outputs drawn piece by piece as one tree of arrays, of at most so many trials."""
     import jax
 
+    if not pieces:
+        return np.zeros((0, 1), np.float32)
     return jax.tree.map(lambda *parts: np.concatenate(parts)[:most], *pieces)
+
+
+def cells_of(scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """How many scores (trials, members) fall in each cell between the edges; one on an edge counts below it."""
+    pairs = zip(np.asarray(edges, np.float32), scores.T, strict=True)
+    places = (np.searchsorted(row, own, side="left") for row, own in pairs)
+    return np.stack([np.bincount(place, minlength=edges.shape[1] + 1) for place in places])
 
 
 Drew = Callable[[int], None]
@@ -121,9 +143,16 @@ class Source(Protocol):
 class Scored(Protocol):
     """One side with a score: everything but the key."""
 
-    def source(self, key: jax.Array) -> Source:
+    def source(self, key: jax.Array, /) -> Source:
         """The scores that belong to one key."""
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class OneSide:
+    """A side with a score that is all in its sources."""
+
+    source: Callable[[jax.Array], Source]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

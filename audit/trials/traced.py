@@ -30,15 +30,15 @@ from audit.trials.programs import (
 )
 from audit.trials.separate_scoring import Draw, separate
 from audit.trials.source import (
-    NOT_FINITE,
     Drew,
-    NonFiniteScoreError,
     Scored,
     Source,
     common_layout,
     complete,
     joined,
+    not_finite,
     piece_size,
+    require_finite,
     unheard,
 )
 from audit.trials.user_code_errors import MechanismError, blamed
@@ -114,17 +114,13 @@ class Program:
             )
         broken = [start + int(place) for start, place in zip(starts, bad, strict=True) if place != NONE_BROKEN]
         if broken:
-            self.refuse(min(broken))
+            raise not_finite(min(broken), self.side)
         return np.asarray(counts, np.int64).sum(axis=0)
 
     def compile(self) -> None:
         """Have what ``count`` runs compiled, for a grid as policies lay it out; no trial is drawn."""
         members = self.programs.score.eval_shape(self.release, self.scoring, key_from_seed(0), trial_number(0)).shape[0]
         self.count(key_from_seed(0), 0, 0, jnp.asarray(np.zeros((members, EDGES), np.float32)))
-
-    def refuse(self, trial: int) -> None:
-        """The error of a score that is not finite."""
-        raise NonFiniteScoreError(f"the score of trial {trial} on the side '{self.side}' is not finite: {NOT_FINITE}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,10 +140,8 @@ class Compiled(Source):
         parts, size = [], self.program.chunk
         for first in range(start, stop, size):
             wanted = min(size, stop - first)
-            found = self.program.score_chunk(self.key, trial_number(first))
-            part = np.asarray(found)[:wanted]
-            if not np.isfinite(part).all():
-                self.program.refuse(first + int(np.argmin(np.isfinite(part).all(axis=1))))
+            part = np.asarray(self.program.score_chunk(self.key, trial_number(first)))[:wanted]
+            require_finite(part, first, self.program.side)
             parts.append(part)
             drew(len(part))
         return np.concatenate(parts)
@@ -180,7 +174,7 @@ class TracedSides:
         """
         if learnt:
             size = chunk or piece_size(self.layout())
-            return separate(self._draw("without", size), self._draw("with", size), distinguisher, chunk=size)
+            return separate({side: self._draw(side, size) for side in ("without", "with")}, distinguisher, chunk=size)
         return self.programs(distinguisher, chunk=chunk)
 
     def programs(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[Program, Program]:
@@ -221,8 +215,6 @@ class TracedSides:
                 if deadline is None or time.monotonic() < deadline:
                     pieces.append(jax.tree.map(np.asarray, draw(own, trial_number(start))))
                     drew(min(size, trials - start))
-            if not pieces:
-                return np.zeros((0, 1), np.float32)
             return joined(pieces, trials)
 
         # two programs to compile, which takes longer than the draws
