@@ -213,9 +213,3 @@ def mu_lower_bound(counts: ErrorCounts, *, risk: Share) -> float:
       2.55
     """
     return mu_at(limits(counts, risk=risk))
-
-
-def largest_provable_epsilon(trials_per_side: int, *, delta: float, risk: float) -> float:
-    """The bound when no error at all is made: no data of this size can prove more."""
-    perfect = ErrorCounts(false_alarms=0, trials_without=trials_per_side, misses=0, trials_with=trials_per_side)
-    return epsilon_lower_bound(perfect, delta=delta, risk=risk)

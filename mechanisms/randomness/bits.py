@@ -26,8 +26,6 @@ class Stream(enum.IntEnum):
     """
 
     NORMAL = 1
-    UNIFORM = 2
-    EXPONENTIAL = 3
     LAPLACE = 4
     BATCH = 5
     CHI_SQUARE = 6

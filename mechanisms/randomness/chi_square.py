@@ -96,13 +96,3 @@ def mean_square_law(degrees: int, *, scale: float = 1.0) -> MeanSquare:
     cubed = degrees < EXPANDED
     coefficients = quantile_polynomial(degrees) if cubed else cornish_fisher(degrees)
     return MeanSquare(scale=high, remainder=scale - high, coefficients=coefficients, summed=0, cubed=cubed)
-
-
-def mean_square(key: jax.Array, degrees: int, *, scale: float = 1.0) -> jax.Array:
-    """``scale * X / degrees`` for one chi-square X with a fixed number of degrees of freedom."""
-    return mean_square_law(degrees, scale=scale)(key)
-
-
-def chi_square(key: jax.Array, degrees: int) -> jax.Array:
-    """One chi-square with a fixed number of degrees of freedom, as precise as ``mean_square``."""
-    return mean_square(key, degrees, scale=float(degrees))

@@ -221,20 +221,6 @@ def normal(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
 
 
 @jitted(static_argnames="shape")
-def uniform(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-    """Uniforms on (0, 1], float32, with full relative precision at zero (smallest 2^-64)."""
-    bits = words(key, Stream.UNIFORM, positions(shape))
-    return open_uniform(bits.high, bits.low, 22)
-
-
-@jitted(static_argnames="shape")
-def exponential(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-    """Standard exponentials, at most 38; an exponential exceeds that with probability 2.8e-17."""
-    bits = words(key, Stream.EXPONENTIAL, positions(shape))
-    return minus_log(bits.high, bits.low, 22)
-
-
-@jitted(static_argnames="shape")
 def laplace(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
     """Standard Laplace: an exponential with a sign of its own bit."""
     bits = words(key, Stream.LAPLACE, positions(shape))

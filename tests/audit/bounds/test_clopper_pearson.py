@@ -13,7 +13,6 @@ from audit.bounds.clopper_pearson import (
     clopper_pearson_upper,
     delta_lower_bound,
     epsilon_lower_bound,
-    largest_provable_epsilon,
     limits,
     mu_lower_bound,
 )
@@ -51,8 +50,9 @@ def test_limits_agree_with_statsmodels(risk):
 
 
 def test_no_errors_prove_the_most_and_chance_proves_nothing():
-    perfect = largest_provable_epsilon(5000, delta=1e-5, risk=0.05)
-    assert perfect == pytest.approx(math.log((1 - 1e-5 - (u := 1 - 0.025 ** (1 / 5000))) / u), rel=1e-9)
+    perfect = ErrorCounts(false_alarms=0, trials_without=5000, misses=0, trials_with=5000)
+    most = epsilon_lower_bound(perfect, delta=1e-5, risk=0.05)
+    assert most == pytest.approx(math.log((1 - 1e-5 - (u := 1 - 0.025 ** (1 / 5000))) / u), rel=1e-9)
     chance = ErrorCounts(false_alarms=2500, trials_without=5000, misses=2500, trials_with=5000)
     assert epsilon_lower_bound(chance, delta=0.0, risk=0.05) == 0.0
     assert delta_lower_bound(chance, epsilon=0.0, risk=0.05) == 0.0

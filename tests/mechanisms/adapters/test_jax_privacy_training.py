@@ -167,11 +167,9 @@ def towards_the_record(output):
     return (output[:, 0] + 4 * output[:, 1]).sum()
 
 
-def judge(plan, score=towards_the_record, trials=1500):
-    step = training(plan)
-    return audit.run_audit(
-        step, PAIR, score, claim=promised(), trials=trials, risk=0.01, key=jax.random.key(3), diagnose=False
-    )
+def judge(plan, score=towards_the_record, claim=None):
+    given = {"claim": claim or promised(), "trials": 1500, "risk": 0.01, "key": jax.random.key(3)}
+    return audit.run_audit(training(plan), PAIR, score, **given, diagnose=False)
 
 
 BROKEN = {
@@ -191,6 +189,15 @@ def test_a_right_plan_keeps_its_promise():
 @pytest.mark.parametrize("broken", BROKEN)
 def test_a_broken_plan_does_not(broken):
     assert judge(BROKEN[broken](config().plan)).verdict == "violation"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("groups", "verdict"), [(3, "no_violation_found"), (1, "violation")])
+def test_banded_noise_needs_as_many_groups_as_bands(groups, verdict):
+    right = config(strategy=[1.0, 0.5, 0.25], iterations=9)
+    batches = batch_selection.CyclicPoissonSampling(sampling_prob=RATE, iterations=9, cycle_length=groups)
+    plan = dataclasses.replace(right.plan, batch_selection_strategy=batches)
+    assert judge(plan, claim=training(right).claim()).verdict == verdict
 
 
 @pytest.mark.long

@@ -11,10 +11,9 @@ from scipy import special, stats
 from mechanisms.randomness.chi_square import (
     EXPANDED,
     RANGE,
-    chi_square,
     cornish_fisher,
     cube_root_excess,
-    mean_square,
+    mean_square_law,
     quantile_polynomial,
 )
 from mechanisms.randomness.noise import LARGEST_NORMAL, polynomial
@@ -26,7 +25,7 @@ DEGREES = (1, 2, 32, 33, 99, 1_485_216)
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def draw(key, size, degrees):
     keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
-    return jax.vmap(lambda k: mean_square(k, degrees))(keys)
+    return jax.vmap(mean_square_law(degrees))(keys)
 
 
 def law(degrees):
@@ -81,9 +80,9 @@ def test_draws_have_the_chi_square_law_also_in_the_tails(degrees):
 def test_a_scale_is_applied_with_one_rounding():
     key, scale = jax.random.key(SEED), 1 / 89_999.7**2
     for degrees in (7, 99, 1_485_216):
-        program = jax.jit(
-            lambda k, d=degrees: jnp.stack([mean_square(k, d), mean_square(k, d, scale=scale), chi_square(k, d)])
+        scaled = [mean_square_law(degrees, scale=own) for own in (1.0, scale, float(degrees))]
+        plain, small, whole = np.asarray(
+            jax.jit(lambda k, laws=scaled: jnp.stack([own(k) for own in laws]))(key), float
         )
-        plain, small, whole = np.asarray(program(key), np.float64)
         assert small / scale == pytest.approx(plain, rel=3e-7)
         assert whole / degrees == pytest.approx(plain, rel=3e-7)
