@@ -142,12 +142,10 @@ def _print_table(plans: list[AuditPlan]) -> None:
     at = f"delta {deltas[0]:g}" if len(deltas) == 1 else "the delta of each audit"
     table = Table(
         caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} an audit; epsilons at {at}. "
-        "Times: learning and compiling the scores and drawing all trials, in one process; judging and a diagnosis come "
-        "on top. "
-        "'To prove a violation': if the pilot's estimate is the truth, by bounds on the rates of one test; in "
-        "parentheses by the joint test of a whole curve and by an audit that may stop early; below them the first for "
-        "one standard error of the pilot either way; a right step may have one by chance. 'never': "
-        "what is known of the mechanism keeps the claim; a pilot of so few outputs may not see that it does not.",
+        "Times are for one process, without judging and diagnosing. 'To prove a violation' takes the pilot for the "
+        "truth, so a right step may have a number by chance: by bounds on each error rate (in parentheses: by the "
+        "joint test, and if the audit may stop early); below, one standard error of the pilot either way. 'never': "
+        "what is known of the mechanism keeps the claim.",
         caption_justify="left",
     )
     table.add_column("audit")

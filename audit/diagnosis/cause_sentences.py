@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from audit.record.diagnosis_answer import Diagnosis
+from audit.record.diagnosis_answer import POSSIBLE, Diagnosis
 
 QUESTIONS = {
     "bounded": "does the record leave the outputs bounded?",
@@ -94,8 +94,8 @@ def sentence(measured: str, causes: tuple[str, ...]) -> str:
         return f"{measured}."
     listed = [_words(cause, CAUSES, "CAUSES") for cause in causes if cause != OTHERS]
     if OTHERS in causes:
-        return f"{measured}. Possible causes, among others: {'; '.join(listed)}."
-    return f"{measured}: {listed[0]}." if len(listed) == 1 else f"{measured}. Possible causes: {'; '.join(listed)}."
+        return f"{measured}. {POSSIBLE}, among others: {'; '.join(listed)}."
+    return f"{measured}: {listed[0]}." if len(listed) == 1 else f"{measured}. {POSSIBLE}: {'; '.join(listed)}."
 
 
 def consequence(found: Diagnosis, follows: str) -> Diagnosis:

@@ -7,7 +7,6 @@ import dataclasses
 NOT_ASKED = "not_asked"
 """The code of an answer that says why nothing was asked."""
 
-
 NOT_TOLD = "not_told"
 """The same where the user can change that by telling more of the code: reports show it."""
 CONSTANT = "constant"
@@ -16,6 +15,8 @@ LINE = "line:"
 """How the codes of answers begin that a replay of the code gives."""
 LINE_NOT_FOLLOWED = f"{LINE}not_followed"
 """The code of an answer that says why no line of the code was looked for."""
+POSSIBLE = "Possible causes"
+"""What follows, in an answer, where several are possible."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -30,4 +30,4 @@ def _other_share(record: AuditRecord) -> str:
     """Why these may be below the epsilon that the record reports."""
     if not any(number.name == "epsilon" for number in record.numbers):
         return ""
-    return " (by the limits of all thresholds; the reported epsilon has a test and a share of the risk of its own)"
+    return " (by the band over all thresholds; the reported epsilon has its own test)"

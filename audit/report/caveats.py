@@ -28,9 +28,9 @@ def close_call(record: AuditRecord) -> str:
     among = "" if record.suite is None or record.suite.audits == 1 else f" among the {record.suite.audits} of the suite"
     alone = f" ({record.p_value:.2g} for this audit alone)" if among else ""
     return (
-        f"p {record.adjusted_p_value:.2g}{among}{alone} is close to the risk {risk:.2g}, and no cause was "
-        f"{'found' if looked else 'looked for'}: confirm with a fresh seed at a smaller risk. That is an audit of "
-        "its own, with a risk of its own; state both."
+        f"the p-value {record.adjusted_p_value:.2g}{among}{alone} is close to the risk {risk:.2g}, and no cause was "
+        f"{'found' if looked else 'looked for'}: confirm with a fresh seed at a smaller risk. State both "
+        "audits: each has its own risk."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.record.diagnosis_answer import LINE, LINE_NOT_FOLLOWED, NOT_ASKED, NOT_TOLD, Diagnosis
+from audit.record.diagnosis_answer import LINE, LINE_NOT_FOLLOWED, NOT_ASKED, NOT_TOLD, POSSIBLE, Diagnosis
 from audit.record.record import AuditRecord
 from dpsgd_audit.spelling import counted
 
@@ -28,6 +28,11 @@ def suspects(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     return [f"{_place(answer)}{answer.says}" for answer in diagnoses if answer.wrong and not answer.follows]
 
 
+def without_causes(said: str) -> str:
+    """What was measured, without the list of what may have caused it."""
+    return said.partition(f" {POSSIBLE}")[0]
+
+
 def in_prose(record: AuditRecord) -> str:
     """What looks wrong, as a paper's text tells it: the first suspect of a violation, or that no question found one;
     all of them beside a verdict that no trial made one; nothing where nothing was asked."""
@@ -44,8 +49,7 @@ def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     wrong = suspects(diagnoses)
     if wrong or not asked(diagnoses):
         return wrong
-    some = "questions that could be asked" if untold(diagnoses) else "questions"
-    return [f"none of the {some} found anything wrong."]
+    return [f"no cause was found{', as far as could be asked' if untold(diagnoses) else ''}."]
 
 
 def remarks(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

@@ -42,20 +42,18 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
         lines.append(f"| {markdown_text(record.name)} | {numbers} | {readable(record.verdict)} | {seen} |")
     risk = sum(record.risk for record in records)
     for record in records:
-        if record in told:
-            ended = f"{readable(record.verdict)}: {markdown_text(record.reason)}"
-            lines += ["", f"**{markdown_text(record.name)}**, {ended}"]
-        if record.violated_at is not None:
-            lines += ["", f"**{markdown_text(record.name)}**: {markdown_text(record.violated_at.says)}"]
-    for record in records:
-        if said := markdown_text(" ".join(looks_wrong(record.diagnoses))):
+        said = [record.reason] if record in told else []
+        said += [] if record.violated_at is None else [record.violated_at.says]
+        if wrong := " ".join(looks_wrong(record.diagnoses)):
             many = asked(record.diagnoses)
-            questions = f" ({many}.)" if many else ""
-            lines += ["", f"**{markdown_text(record.name)}**, {heading(record)}: {said}{questions}"]
+            said.append(f"{heading(record).capitalize()}: {wrong}{f' ({many}.)' if many else ''}")
+        if said:
+            ended = f"{readable(record.verdict)}; {markdown_text(' '.join(said))}"
+            lines += ["", f"**{markdown_text(record.name)}**: {ended}"]
     if changing := [markdown_text(record.name) for record in records if record.repeatable is False]:
         lines += ["", f"{NOT_REPEATABLE.capitalize()} ({', '.join(changing)})."]
     lines += ["", rest] if rest else []
-    lines += ["", f"All lower bounds hold together at risk {at_most(risk, '.3g')}; 'claimed' is what the claim allows."]
+    lines += ["", f"All lower bounds hold together at risk {at_most(risk, '.3g')}."]
     return "\n".join(lines) + "\n"
 
 

@@ -61,7 +61,7 @@ NONE_FOUND = "none found"
 MARK = r"$^\dagger$"
 MARKED = "the code looks wrong, though the trials show no violation; see the text."
 """What stands in a caption for the mark beside a verdict."""
-CEILING = " Ceiling: what the same trials would prove without an error."
+CEILING = " Ceiling: what these trials would prove if no test erred."
 ENTRY = re.compile(r"^@\w+\{(\w+),.*?^\}\n", flags=re.MULTILINE | re.DOTALL)
 BOUNDS = {
     "joint": ("the joint exact test of both error counts, inverted", ("buehler1957", "bergerboos1994")),
@@ -259,10 +259,10 @@ def _power(records: tuple[AuditRecord, ...]) -> list[str]:
         found += [_gaussian_leak(green)]
     told, less = [leak for leak in found if leak], _less_noise(green)
     which = "the audit" if len(green) == 1 else f"each of the {len(green)} audits"
-    which += " that found no violation would have found, at its thresholds,"
-    said = [f"{which} {' or '.join(told)} (on its pair, with its scores)"] if told else []
-    said += [f"so many trials would have found {less}"] if less else []
-    return [f"{in_so_many_runs(POWER).capitalize()}, {', and '.join(said)}."] if said else []
+    which += " that found no violation would have found"
+    said = [f"{which} {' or '.join(told)} (on its pair, with its scores and thresholds)"] if told else []
+    said += [f"so many trials find {less}"] if less else []
+    return [f"{in_so_many_runs(POWER).capitalize()}, {'; '.join(said)}."] if said else []
 
 
 def _less_noise(green: list[AuditRecord]) -> str:
@@ -275,7 +275,7 @@ def _less_noise(green: list[AuditRecord]) -> str:
 def _gaussian_leak(green: list[AuditRecord]) -> str:
     """The largest of the smallest Gaussian leaks: in mu where all claims are."""
     epsilons = [record.detectable_epsilon for record in green]
-    where = ", if it shows most there"
+    where = ", if the thresholds suit it"
     if not all(record.claim.name == "gaussian" for record in green):
         return _largest(rf"a Gaussian mechanism with $\varepsilon = {{}}${where}", ".3g", epsilons)
     mus = [
@@ -329,7 +329,7 @@ def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
     """Audits that no other sentence names: violations that were expected, and those without an answer."""
     said = []
     for verdict, words in (
-        ("violation", "Violations that were expected"),
+        ("violation", "Expected violations"),
         ("inconclusive", "Inconclusive"),
         ("could_not_run", "Could not be run"),
     ):

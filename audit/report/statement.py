@@ -15,7 +15,7 @@ from audit.report.story import what_broke
 from audit.report.table import readable
 from audit.verdict.verdict import VERDICTS
 from dpsgd_audit.spelling import counted
-from guarantees.numerics.rounding import as_claimed, at_least
+from guarantees.numerics.rounding import as_claimed, at_least, at_most
 
 UNKNOWN = "not stated in the record"
 SAMPLERS = ("sampler", "sampling", "poisson_sampling", "batch_size", "rate", "sample_rate", "event")
@@ -46,7 +46,7 @@ def _together(records: tuple[AuditRecord, ...]) -> str:
     """Which audits ended how, before each is told."""
     verdicts = {verdict: [repr(r.name) for r in map(shown, records) if r.verdict == verdict] for verdict in VERDICTS}
     said = [f"{readable(verdict)}: {', '.join(names)}" for verdict, names in verdicts.items() if names]
-    return f"Of {len(records)} audits, {'; '.join(said)}."
+    return f"{'. '.join(one[0].upper() + one[1:] for one in said)}."
 
 
 def _beside(records: tuple[AuditRecord, ...]) -> str:
@@ -79,6 +79,10 @@ def _why(record: AuditRecord) -> str:
     """Where the claim is violated; without a violation the leak that would have been found, or what was missing."""
     if record.verdict != "violation":
         return f"; {record.reason.rstrip('.')}"
+    broken = record.violated_at
+    if broken is not None and (broken.number, broken.given) == ("epsilon", record.report_delta):
+        # both numbers stand before it
+        return ""
     return f"; {what_broke(record)}"
 
 
@@ -121,7 +125,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         }
     return {
         "unit of privacy": unit_of_privacy(record),
-        "relation": f"{readable(kind)} ({differ_by(record)})",
+        "relation": f"{kind} ({differ_by(record)})",
         "promise covers": covered(record),
         "adversary sees": f"{claim.observation} (as the claim assumes)",
         "auditor saw": _seen(record),
@@ -131,7 +135,6 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         "sampler used": record.environment.get("sampler") or _stated(record.mechanism.parameters, SAMPLERS),
         "divisor": record.environment.get("divisor") or _stated(record.mechanism.parameters, DIVISORS),
         **({"seen in a run": other} if (other := other_than_told(record)) else {}),
-        "audited": f"{RELEASED.get(record.releases, record.releases)}{record.mechanism.name}",
         **({"command": ran} if (ran := command(record)) else {}),
         **({"audited with": beside} if (beside := libraries(record)) else {}),
         "proven epsilon": f"at least {at_least(record.epsilon(record.report_delta), '.4g')}",
@@ -188,7 +191,7 @@ def _accountant(claim: ClaimPart) -> str:
 
 def _risk(record: AuditRecord) -> str:
     together = "" if record.suite is None else f", {record.suite.risk:g} for all {record.suite.audits} of its suite"
-    return f"{record.risk:g} for this audit{together}"
+    return f"{at_most(record.risk, '.3g')} for this audit{together}"
 
 
 def _assumed(claim: ClaimPart) -> str:

@@ -13,7 +13,7 @@ from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
 from audit.report.caveats import close_call, ended_early
 from audit.report.ceiling import Ceiling
-from audit.report.diagnoses import code_lines, looks_wrong, suspects
+from audit.report.diagnoses import code_lines, looks_wrong, suspects, without_causes
 from audit.report.durations import duration
 from audit.report.promises import in_words
 from audit.report.table import readable_p_value
@@ -167,7 +167,8 @@ def remedy(record: AuditRecord) -> str:
         lines = f", and let {_replay(record)} {LINES}" if _of_the_user(record) else ""
         known = "" if record.exact_epsilon is None else f" {_known_leak(record)}"
         return f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
-    first = f" First suspect: {wrong[0]}" if (wrong := suspects(record.diagnoses)) else ""
+    # the causes stand where all answers do
+    first = f" First suspect: {without_causes(wrong[0])}" if (wrong := suspects(record.diagnoses)) else ""
     close = f" {_capital(note)}" if (note := ended_early(record) or close_call(record)) else ""
     return f"Do not state this claim for this code: repair the code, or account for what it does.{first}{close}"
 
@@ -353,7 +354,9 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         where = f"; see what looks wrong{which}." if told else "."
         close = [repr(record.name) for record in broken if close_call(record)]
         whose = f" of {listed(close, most=3)}" if len(close) < len(broken) else ""
-        confirm = f" p{whose} is close to the risk: confirm with a fresh seed at a smaller risk." if close else ""
+        confirm = (
+            f" The p-value{whose} is close to the risk: confirm with a fresh seed at a smaller risk." if close else ""
+        )
         fix = f" Fix what kept {counted(len(unrun), 'audit')} from running." if unrun else ""
         return f"Do not rely on the promise of {names}{where}{fix}{confirm}"
     if unrun:
@@ -367,7 +370,7 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
         return f"Look at the lines that a replay of {listed(shown, most=3)} shows; no trial shows them."
     known = sum(record.verdict == "violation" for record in records)
     if known:
-        return f"Nothing new: {counted(known, 'violation')} found, as this suite expects."
+        return f"Nothing: this suite expects {'the violation' if known == 1 else f'all {known} violations'}."
     kept = "audit" if all(record.suite is None for record in records) else "suite"
     for record in records:
         if record.verdict == "no_violation_found" and _of_the_user(record):

@@ -68,8 +68,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     looks = sorted({record.look for record in records} - {0})
     which = f" (look {looks[-1]})" if looks else ""
     table = Table(
-        caption=f"All lower bounds hold together at risk {suite_risk:g}{which}; 'claimed' is what the claim allows"
-        f"{_alone(records)}."
+        caption=f"All lower bounds hold together at risk {suite_risk:g}{which}{_alone(records)}."
         if any(record.ran for record in records)
         else None,
         caption_justify="left",
@@ -94,28 +93,18 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     console.print(table)
     told, rest = reasons_told(records)
     for record in records:
-        if record in told:
-            console.print(f"{record.name}: {record.reason}", highlight=False, markup=False)
+        said = [record.reason] if record in told else []
         if record.claim.error_exceeds(record.report_delta):
-            says = f"{record.name}: claimed epsilon {record.claim.epsilon_at(record.report_delta)}."
-            console.print(says, highlight=False, markup=False)
-        if record.violated_at is not None:
-            console.print(f"{record.name}: {record.violated_at.says}", highlight=False, markup=False)
-        if said := looks_wrong(record.diagnoses):
-            lines = "".join(f"\n  {says}" for says in said)
-            console.print(f"{record.name}, {heading(record)}:{lines}", highlight=False, markup=False)
-        for says in not_followed(record.diagnoses):
-            console.print(f"{record.name}, which line? {says}", highlight=False, markup=False)
-        for says in untold(record.diagnoses):
-            console.print(f"{record.name}, {says}", highlight=False, markup=False)
-        if other := other_than_told(record):
-            console.print(f"{record.name}: {other}.", highlight=False, markup=False)
-        if ended := ended_early(record):
-            console.print(f"{record.name}: {ended}", highlight=False, markup=False)
-        if close := close_call(record):
-            console.print(f"{record.name}: {close}", highlight=False, markup=False)
-        if record.repeatable is False:
-            console.print(f"{record.name}: {NOT_REPEATABLE}", highlight=False, markup=False)
+            said.append(f"claimed epsilon {record.claim.epsilon_at(record.report_delta)}.")
+        said += [] if record.violated_at is None else [record.violated_at.says]
+        said += [f"{heading(record)}: {says}" for says in looks_wrong(record.diagnoses)]
+        said += [f"which line? {says}" for says in not_followed(record.diagnoses)]
+        said += untold(record.diagnoses)
+        said += [f"{other}."] if (other := other_than_told(record)) else []
+        said += filter(None, (ended_early(record), close_call(record)))
+        said += [NOT_REPEATABLE] if record.repeatable is False else []
+        if said:
+            console.print(f"{record.name}: " + "\n  ".join(said), highlight=False, markup=False)
     if rest:
         console.print(rest, highlight=False)
 
@@ -123,7 +112,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
 def _alone(records: tuple[AuditRecord, ...]) -> str:
     """With what a p-value is to be compared, where a suite's audits share its risk."""
     shares = sorted({f"{record.risk:.2g}" for record in records if record.suite and record.suite.audits > 1})
-    return f"; a p-value is its audit's own, whose part of the risk is {' or '.join(shares)}" if shares else ""
+    return f"; an audit's p-value is judged at its share, {' or '.join(shares)}" if shares else ""
 
 
 def reasons_told(records: tuple[AuditRecord, ...]) -> tuple[tuple[AuditRecord, ...], str]:

@@ -124,7 +124,7 @@ def _wrong_lines(record: AuditRecord) -> list[str]:
     said = looks_wrong(told)
     if not any(answer.wrong for answer in told) and any(answer.wrong for answer in record.diagnoses):
         # a line of code looks wrong and stands above
-        said = ["none of the questions about the outputs found anything wrong."] if tail else []
+        said = ["no cause was found in the outputs."] if tail else []
     lines = [f"  wrong:   {says}" for says in said]
     lines += [f"           ({tail})"] if tail else []
     return [*lines, *(f"  untold:  {says}" for says in untold(record.diagnoses))]

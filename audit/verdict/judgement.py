@@ -38,7 +38,7 @@ BELOW = "a proven point of the trade-off curve lies below the claim."
 PLAINEST = ("number", "point", "curve")
 """Of several statements that refute a claim the message leads with the first of these."""
 RUNS = in_so_many_runs(power.POWER)
-HERE = "(on this pair, with these scores, in one release)"
+HERE = "(on this pair, with these scores and thresholds, in one release)"
 NOISELESS = "releases without any noise, since few of them draw the record"
 MISSED = f"; they would miss {NOISELESS}"
 HALF = "that half of the noise is missing"
@@ -337,7 +337,8 @@ def _findable(found: power.Detectable, claim: Claim, *, delta: float, less: str)
         size = f"epsilon {at_most(found.epsilon, '.3g')} or more"
         if mu is not None:
             size = f"mu {at_most(_mu(found.epsilon, delta), '.3g')} or more in place of {mu:.3g}"
-        leaks.append(f"a Gaussian leak with {size}, if it shows most there")
-    here = f"this audit would have found, at its thresholds, {' or '.join(leaks)} {HERE}" if leaks else ""
-    at_best = f"these trials {'' if leaks else 'would have found '}{less}" if less else ""
-    return f"{RUNS} {', and '.join(filter(None, (here, at_best)))}"
+        leaks.append(f"a Gaussian leak with {size}, if the thresholds suit it")
+    if not leaks:
+        return f"{RUNS} so many trials find {less}"
+    here = f"{RUNS} this audit would have found {' or '.join(leaks)} {HERE}"
+    return f"{here}; so many trials find {less}" if less else here

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 SLACK = 0.02
 """By which a length may exceed the clipping norm: rounding."""
-DRAWS_NOTHING = "{name} draws nothing with PyTorch, and other random numbers are not followed"
+DRAWS_NOTHING = "{name} draws nothing with PyTorch, whose random numbers alone are followed"
 CAUSE = 3
 """What a look shows: more than too little noise, which may follow from something that only another batch shows."""
 

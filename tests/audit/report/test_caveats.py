@@ -41,16 +41,14 @@ def test_a_learned_direction_is_told_and_a_known_one_is_not(violation):
 
 def test_a_violation_close_to_the_risk_without_a_cause_is_to_be_confirmed(violation, tmp_path, capsys):
     close = dataclasses.replace(violation, p_value=0.025, adjusted_p_value=0.025, diagnoses=())
-    said = (
-        "p 0.025 is close to the risk 0.05, and no cause was looked for: confirm with a fresh seed at a smaller risk."
-    )
+    said = "the p-value 0.025 is close to the risk 0.05, and no cause was looked for: confirm with a fresh seed"
     assert close_call(close).startswith(said)
     print_table((close,), suite_risk=0.05)
     assert " ".join(said.split()) in " ".join(capsys.readouterr().out.split())
-    assert said in write_report((close,), tmp_path, title="Close").read_text().replace("P 0.025", "p 0.025")
-    assert any(line.startswith("  close:   p 0.025") for line in record_lines(close))
+    assert said in write_report((close,), tmp_path, title="Close").read_text().replace("The p-value", "the p-value")
+    assert any(line.startswith("  close:   the p-value 0.025") for line in record_lines(close))
     brief = " ".join(short_report((close,), title="Close").split())
-    assert "p is close to the risk: confirm with a fresh seed at a smaller risk." in brief
+    assert "The p-value is close to the risk: confirm with a fresh seed at a smaller risk." in brief
     assert "Do not rely on the promise of 'half the noise'." in brief
 
 
@@ -60,10 +58,12 @@ def test_a_close_call_in_a_suite_says_which_p_value_is_which(violation, capsys):
     close = dataclasses.replace(
         violation, p_value=0.001, adjusted_p_value=0.019, risk=0.05 / 19, suite=within, diagnoses=()
     )
-    assert close_call(close).startswith("p 0.019 among the 19 of the suite (0.001 for this audit alone) is close to")
+    assert close_call(close).startswith(
+        "the p-value 0.019 among the 19 of the suite (0.001 for this audit alone) is close to"
+    )
     print_table((close,), suite_risk=0.05)
     said = " ".join(capsys.readouterr().out.split())
-    assert "a p-value is its audit's own, whose part of the risk is 0.0026." in said
+    assert "an audit's p-value is judged at its share, 0.0026." in said
 
 
 def test_a_violation_is_no_close_call_far_below_the_risk_or_with_a_cause(violation):

@@ -179,7 +179,7 @@ def test_numbers_of_the_risk_that_differ_say_why(violation, tmp_path):
     assert epsilon.risk > violation.shares["epsilon"]
     assert "what the verdict passes on once it has refuted the claim" in page
     assert "part of the rest</th>" in page
-    assert "(by the limits of all thresholds; the reported epsilon has a test" in direction(violation).says
+    assert "(by the band over all thresholds; the reported epsilon has its own test)" in direction(violation).says
 
 
 def test_drawn_curves_are_thin_and_keep_their_ends(violation):

@@ -212,7 +212,7 @@ def test_fit_trials_are_shown_as_trials_are():
 
 
 def test_terminal_and_markdown_say_what_a_passing_audit_would_have_found_whatever_the_claim(violation, capsys):
-    told = "in 8 of 10 runs this audit would have found, at its thresholds, a Gaussian leak with mu 1.2 or more"
+    told = "in 8 of 10 runs this audit would have found a Gaussian leak with mu 1.2 or more"
     right = dataclasses.replace(violation, verdict="no_violation_found", reason=told, violated_at=None, diagnoses=())
     sampled = claim_part(guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0), delta=1e-5)
 

@@ -21,11 +21,9 @@ def reason(claim, trials_per_side=10_000):
 
 def test_power_is_claimed_for_the_thresholds_used_these_scores_this_pair_and_one_release_alone():
     told = reason(GAUSSIAN)
-    assert told.startswith(
-        "in 8 of 10 runs this audit would have found, at its thresholds, an advantage of 0.024 or more"
-    )
-    assert "or a Gaussian leak with mu 1.07 or more in place of 1, if it shows most there" in told
-    assert told.endswith("(on this pair, with these scores, in one release).")
+    assert told.startswith("in 8 of 10 runs this audit would have found an advantage of 0.024 or more")
+    assert "or a Gaussian leak with mu 1.07 or more in place of 1, if the thresholds suit it" in told
+    assert told.endswith("(on this pair, with these scores and thresholds, in one release).")
 
 
 def test_a_claim_in_mu_is_told_in_mu_and_one_in_epsilon_in_epsilon():
@@ -44,8 +42,8 @@ def test_a_gaussian_epsilon_that_only_repeats_the_claims_is_not_told():
 
 def test_less_noise_than_a_sampled_claim_names_is_told_as_its_noise_multiplier_and_once():
     told = reason(guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0), 2000)
-    assert re.search(r"found, at its thresholds, an advantage of 0\.\d+ or more above the claim \(on this pair", told)
-    assert re.search(rf", and these trials a noise multiplier of 0\.\d+ or less in place of 1 {AT_BEST}\.$", told)
+    assert re.search(r"found an advantage of 0\.\d+ or more above the claim \(on this pair", told)
+    assert re.search(rf"; so many trials find a noise multiplier of 0\.\d+ or less in place of 1 {AT_BEST}\.$", told)
     assert "Gaussian" not in told
     assert "noise" not in reason(GAUSSIAN)
 
@@ -84,7 +82,7 @@ def test_an_audit_that_would_miss_half_of_the_noise_is_inconclusive_although_it_
 def test_a_claim_whose_noise_hides_nothing_is_not_held_to_finding_releases_without_any():
     """At multiplier .1 the claim allows what they show, although most batches hold the record."""
     found = reason(guarantees.subsampled_gaussian(rate=0.6, noise_multiplier=0.1), 2000)
-    assert found.startswith("in 8 of 10 runs this audit would have found, at its thresholds, an advantage of")
+    assert found.startswith("in 8 of 10 runs this audit would have found an advantage of")
 
 
 def test_half_of_the_noise_may_be_missed_where_it_leaks_little():
