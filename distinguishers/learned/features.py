@@ -54,7 +54,7 @@ class Features:
         """What each number is."""
         names = [*self.directed, "evidence", "largest_without", "largest_with", "largest", "smallest"]
         names += ["mean", "spread", "tails", "norm", "zeros", *(f"share above {level:g}" for level in LEVELS)]
-        names += [f"norm of {name}" for name, _ in self.view.groups]
+        names += [f"{what} of {name}" for what in ("norm", "mean") for name, _ in self.view.groups]
         if self.view.rounds > 1:
             names += ["largest_round", "rounds together", "agreement of rounds"]
         if self.repetition is not None:
@@ -87,7 +87,10 @@ class Features:
             above,
         ]
         if self.view.groups:
-            found.append(jnp.log(jnp.maximum(jnp.dot(jnp.asarray(self.shares, jnp.float32), square), SMALLEST)))
+            shares, moved = jnp.asarray(self.shares, jnp.float32), row - jnp.asarray(self.means, jnp.float32)[0]
+            found.append(jnp.log(jnp.maximum(jnp.dot(shares, square), SMALLEST)))
+            # not standardised: noise that is centred on a tensor cancels in its own units alone
+            found.append(jnp.dot(shares, moved[: self.view.own] / jnp.float32(self.size)))
         if self.towards is not None:
             found.append(self._rounds(own.reshape(self.view.rounds, -1), self.towards))
         if self.repetition is not None:

@@ -184,8 +184,8 @@ def fit(features: Callable[[Any], Any] | None = None) -> Fit:
 
     Args:
       features: a function of one output that JAX traces, to an array or a pytree of numbers. Without it the features
-        are learnt too: directions in which the means differ, the largest standardised coordinate, variances and norms
-        of every tensor, order statistics, values that repeat, the grain of the coordinates, agreement of rounds.
+        are learnt too: directions in which the means differ, the largest standardised coordinate, variances, norms and
+        means of every tensor, order statistics, values that repeat, the grain of the coordinates, agreement of rounds.
 
     Returns:
       The learner, to be given to ``audit.run_audit`` as its distinguisher.

@@ -67,6 +67,23 @@ def test_features_of_a_right_library_do_not_shout():
     assert not any(name.startswith(("grain", "repetition")) for name in found)
 
 
+def test_noise_that_is_centred_on_each_tensor_is_found_in_its_means():
+    """Every number has its noise, the sum of a tensor none: a record that moves it by .05 is bare."""
+    sizes, rng = (60, 640), np.random.default_rng(3)
+    view = View(layout=Layout(names=("bias", "weight"), shapes=tuple((size,) for size in sizes)))
+
+    def side(moved: float, trials: int = 60) -> np.ndarray:
+        parts = [rng.normal(size=(trials, size)).astype(np.float32) for size in sizes]
+        parts = [part - part.mean(axis=1, keepdims=True) for part in parts]
+        parts[1] += np.float32(moved / sizes[1])
+        return np.concatenate(parts, axis=1)
+
+    features = learn_features(view.rows(side(0.0)), view.rows(side(0.05)), view)
+    place = features.names.index("mean of weight")
+    without, with_record = (np.asarray(jax.vmap(features)(side(moved)))[:, place] for moved in (0.0, 0.05))
+    assert without.max() < with_record.min()
+
+
 def test_repeated_values_are_remembered_with_the_side_they_were_seen_on():
     rng = np.random.default_rng(0)
     without, with_record = rng.integers(0, 3, (300, 5)), rng.integers(1, 4, (300, 5))
