@@ -74,6 +74,22 @@ def inserted(tag: Tag, a: Any, b: Any, *, padded: bool) -> Tag:
     return tag
 
 
+def lined_up(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any, b: Any) -> Any:
+    """Side a with the first of its empty places moved to where the record stands on side b, if that is not the last.
+
+    N and N + 1 records were packed, and fill as many places now. What follows each place by itself sees the same rows.
+    """
+    tag = ins[0].tag if name in ("pad", "concatenate") else None
+    if tag is None or len(tag.slots) != 1 or tag.padding or np.shape(a) != np.shape(b):
+        return a
+    last, low = np.shape(ins[0].a)[tag.axis], params["padding_config"][tag.axis][0] if name == "pad" else 0
+    if not _fills_up(name, params, 0, ins[0], tag) or min(tag.slots) == last:
+        return a
+    rows = np.moveaxis(np.asarray(a), tag.axis, 0)
+    order = np.insert(np.delete(np.arange(len(rows)), low + last), low + min(tag.slots), low + last)
+    return np.moveaxis(rows[order], 0, tag.axis)
+
+
 def _equal_rows(one: np.ndarray, other: np.ndarray, tolerance: float) -> np.ndarray:
     flat = (len(one), -1)
     if not tolerance:
@@ -93,7 +109,7 @@ def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any
         return _gathered(params, ins, a, b)
     place, value = tagged[0]
     tag = value.tag
-    if tag is None or (np.shape(value.a) != np.shape(value.b) and not _fills_up(name, place, value, tag)):
+    if tag is None or (value.sized and not _fills_up(name, params, place, value, tag)):
         return None
     if tag.groups is not None or name == "reshape":
         found = _in_groups(name, params, ins, place, tag, np.shape(a))
@@ -115,10 +131,10 @@ def _masks(ins: Sequence[Value], shape: tuple[int, ...]) -> list[Value]:
     return [value for value in untold if np.shape(value.a) == np.shape(value.b) == shape]
 
 
-def _fills_up(name: str, place: int, value: Value, tag: Tag) -> bool:
-    """Whether records, the differing one at their end, get empty places behind them."""
-    last = min(tag.slots) == np.shape(value.a)[tag.axis]
-    return name in ("pad", "concatenate") and place == 0 and value.values and last and not tag.padding
+def _fills_up(name: str, params: dict[str, Any], place: int, value: Value, tag: Tag) -> bool:
+    """Whether records, or numbers for each of them, get empty places behind them."""
+    along = name == "pad" or (name == "concatenate" and params["dimension"] == tag.axis)
+    return along and place == 0 and not tag.padding and value.sized
 
 
 def _in_groups(

@@ -65,6 +65,8 @@ class Lockstep:
         self.draws: set[Place] = set()
         self.constant_choice: Place | None = None
         """Where a key is made that is the same in every run and that a number for each record is drawn from."""
+        self.lined_up: Place | None = None
+        """Where side a got rows in another order than its program has them, so that they stand like side b's."""
         self._keys = Keys(find=self.find)
         self._by_count: dict[Place, None] = {}
         """Draws that are compared with a number which the number of records changes."""
@@ -195,6 +197,8 @@ class Lockstep:
         out = labelled(
             name, params, place, a, b, ins, which=which, counts=self.counts, group=self.group, derived=derived
         )
+        if out.a is not a:
+            self.lined_up = self.lined_up or place
         if any(value.tag is not None for value in ins):
             self._met_records.update(value.fixed.nearest for value in ins if value.fixed is not None)
         if out.fixed_noise is not None and out.fixed_noise[1].nearest in self._met_records:

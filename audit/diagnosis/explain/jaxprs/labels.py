@@ -97,6 +97,7 @@ def labelled(
     ``derived`` says that differentiation made the equation: what a gradient multiplies by is no clipping factor.
     """
     differing = [value for value in ins if value.differs]
+    a = axes.lined_up(name, params, ins, a, b)
     dealt_out = name == "reshape" and axes.is_dealt_out(ins[0], a, b)
     tag = None if dealt_out else axes.by_size(a, b, group)
     if tag is None and np.shape(a) == np.shape(b):
@@ -106,7 +107,11 @@ def labelled(
     if tag is not None and sized and (random or _moves_rows(name, tag, ins)):
         # records that look padded were mixed, unless they were picked by padded numbers
         picked = name == "gather" or any(value.tag is not None and value.tag.padding for value in ins)
+        numbers = ins[1].tag if name == "gather" and ins[1].sized else None
         slots = axes.inserted(tag, a, b, padded=picked or not values)
+        if numbers is not None:
+            # rows lie as their numbers do; two of them may be alike
+            slots = Tag(tag.axis, numbers.slots, numbers.padding)
         tag = slots if slots != tag else _divided_by_count(tag, a, b, ins, counts)
     b, others = settled(a, b, tag, each=name in APART)
     out = Value(
@@ -132,7 +137,7 @@ def labelled(
     _hidden(name, out, ins, at)
     if dealt_out and values:
         out.uncoupled = out.uncoupled or at
-    if sized and not values and not others:
+    if tag is not None and not values and not others:
         # draws that no record's values touch: all that matters is how they lie now
         out.uncoupled = None
     follow_packing(name, params, out, ins, at, group)
@@ -153,7 +158,7 @@ def _moves_rows(name: str, tag: Tag, ins: Sequence[Value]) -> bool:
     """Whether rows were put into another order, here or before."""
     if name == "sort" or (name == "gather" and ins[1].differs):
         return True
-    sized = [value.tag for value in ins if np.shape(value.a) != np.shape(value.b)]
+    sized = [value.tag for value in ins if value.sized]
     return any(own is not None and own.slots != tag.slots for own in sized)
 
 

@@ -20,6 +20,8 @@ from mechanisms.adapters.noise_terms import bare, lacking
 
 FEWEST_ALIKE = 3
 """Coordinates in which two draws must be proportional before they are called the same."""
+OTHER_ROWS = "the batch of N and of N + 1 records is drawn or ordered differently: rows cannot be compared"
+OTHER_BATCH = "its batch is drawn or ordered differently on the two sides"
 
 
 @dataclasses.dataclass(eq=False)
@@ -189,8 +191,7 @@ class Meetings:
             origin = noise.scaled.since or among_records(at, self.readers)
             self.find(noise_scale(origin, at=at, draw=release.draw, what=noise.scaled.what))
         if (apart := data.uncoupled or data.displaced) is not None:
-            why = "the batch of N and of N + 1 records is drawn or ordered differently: rows cannot be compared"
-            self.unfollowed.append((why, apart))
+            self.unfollowed.append((OTHER_ROWS, apart))
         elif data.differs and data.mixed is not None:
             self._mixing(release, data)
         for earlier, other in self._drawn:
@@ -201,6 +202,12 @@ class Meetings:
                 self.find(used_twice(other.draw, release.draw, how, noise.copied))
                 break
         self._drawn.append((drawn, release))
+
+    def out_of_line(self, at: Place) -> None:
+        """Nothing is judged: where rows stand matters, and the record moves others."""
+        self.unfollowed.append((OTHER_ROWS, at))
+        for release in self.releases:
+            release.unknown = release.unknown or OTHER_BATCH
 
     def _lacks(self, release: Release, noise: Value, without: int) -> None:
         """Numbers of noise that stand in so many coordinates that some directions are left without."""
@@ -232,7 +239,7 @@ def _difference(data: Value) -> np.ndarray:
 
 def _unknown(data: Value, *, correlated: bool) -> str | None:
     if data.uncoupled is not None or data.displaced is not None:
-        return "its batch is drawn or ordered differently on the two sides"
+        return OTHER_BATCH
     return "its noise is correlated" if correlated else None
 
 

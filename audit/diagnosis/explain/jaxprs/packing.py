@@ -32,11 +32,11 @@ def follow_packing(name: str, params: dict[str, Any], out: Value, ins: Sequence[
     if name not in PICKED_BY_NUMBER and out_of_line(ins):
         out.uncoupled = out.uncoupled or at
     if not out.values:
-        shuffled = name == "sort" and _is_sized(out) and _is_draw(ins[0]) and not _is_choice(ins[0])
+        shuffled = name == "sort" and out.sized and _is_draw(ins[0]) and not _is_choice(ins[0])
         out.shuffled = out.differs and (shuffled or any(value.shuffled for value in ins if value.differs))
         in_order = name in ORDER_KEPT and any(value.packed for value in ins)
         out.packed = in_order or _sorts_a_choice(name, params, ins)
-        if same and out.packed and any(np.shape(value.a) != np.shape(value.b) for value in ins):
+        if same and out.packed and any(value.sized for value in ins):
             # where the record stands at the end nothing moves
             out.packed = is_shifted(name, out, ins)
         differing = [value for value in ins if value.differs]
@@ -58,8 +58,8 @@ def out_of_line(ins: Sequence[Value]) -> bool:
     An order that is drawn puts the record anywhere: where its draws lie like the records all the same, that is luck.
     """
     # where records are mixed, all of them differ
-    rows = [value.tag for value in ins if value.values and _is_sized(value) and value.tag and value.mixed is None]
-    draws = [value for value in ins if _is_draw(value) and _is_sized(value)]
+    rows = [value.tag for value in ins if value.values and value.sized and value.tag and value.mixed is None]
+    draws = [value for value in ins if _is_draw(value) and value.sized]
     return any(value.shuffled or _lies_elsewhere(value, tag) for tag in rows for value in draws)
 
 
@@ -68,10 +68,6 @@ def _lies_elsewhere(draws: Value, rows: Tag) -> bool:
     if own is None or own.padding or rows.padding or own.slots == rows.slots:
         return False
     return settled(draws.a, draws.b, Tag(own.axis, rows.slots))[1]
-
-
-def _is_sized(value: Value) -> bool:
-    return np.shape(value.a) != np.shape(value.b)
 
 
 def _is_draw(value: Value) -> bool:
@@ -85,7 +81,7 @@ def is_shifted(name: str, out: Value, ins: Sequence[Value]) -> bool:
     return any(
         value.tag is not None
         and not (out.values and value.tag.padding)
-        and np.shape(value.a) != np.shape(value.b)
+        and value.sized
         and min(value.tag.slots) < np.shape(value.a)[value.tag.axis]
         for value in ins
     )

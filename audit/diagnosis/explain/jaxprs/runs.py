@@ -16,7 +16,7 @@ from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.not_a_number import is_no_number
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.value import Tag, Value
+from audit.diagnosis.explain.jaxprs.value import Tag, Value, settled
 from audit.diagnosis.explain.missing_noise import without_noise
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, went_on
 from audit.trials.jaxprs import inside_of
@@ -203,6 +203,9 @@ def run_once(
             lockstep.meetings.together.broken_off = True
             lockstep.judge_keys()
             return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
+        first = scale == 1.0 and not others_apart
+        if first and lockstep.lined_up is not None and not _places_do_not_matter(program, arguments, outs):
+            lockstep.meetings.out_of_line(lockstep.lined_up)
     lockstep.judge_keys()
     for out in outs:
         lockstep.meetings.together.see(out.open)
@@ -216,6 +219,13 @@ def run_once(
     nan = [name for name, out in zip(program.names, outs, strict=True) if not out.differs and is_no_number(out.a)]
     left = tuple(_all_left(program.names, outs, lockstep.meetings))
     return Run(lockstep=lockstep, left=left, no_number=_output(nan[0]) if nan else "")
+
+
+def _places_do_not_matter(program: Program, arguments: Sequence[Value], outs: Sequence[Value]) -> bool:
+    """Whether side a gives the same with its rows in the order that its program has them."""
+    one = [Value(a=value.a, b=value.a, values=value.values, random=value.random) for value in arguments]
+    own = Lockstep(counts=program.counts, group=program.group).run(program.a, program.a, one)
+    return all(settled(known.a, out.a, None)[0] is known.a for known, out in zip(own, outs, strict=True))
 
 
 def _places_changed(count: int, slots: frozenset[int]) -> np.ndarray:

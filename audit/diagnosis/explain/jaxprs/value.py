@@ -269,6 +269,11 @@ class Value:
         return self.a is not self.b
 
     @property
+    def sized(self) -> bool:
+        """Whether the two sides have different shapes."""
+        return np.shape(self.a) != np.shape(self.b)
+
+    @property
     def data(self) -> bool:
         """Whether records stand behind it, by their values or by their number."""
         return self.values or self.differs
