@@ -227,7 +227,9 @@ def _axis(
         return axis if same and params["window_dimensions"][axis] == 1 else None
     if name in ("dynamic_slice", "split", "dynamic_update_slice"):
         return axis if same and place == 0 else None
-    return axis if before == after else None
+    # an axis of one entry may meet one of several
+    fits = same and all(own in (1, size) for own, size in zip(before, after, strict=True))
+    return axis if fits else None
 
 
 def _of_product(params: dict[str, Any], ins: Sequence[Value], place: int, axis: int) -> int | None:
