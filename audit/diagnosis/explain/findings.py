@@ -358,12 +358,20 @@ def _called(lead: tuple[Frame, ...], at: Place) -> str:
     return f" (called at {spelled(Place(lead))})" if elsewhere else ""
 
 
-def idle(at: Place, hidden: Place, *, each: bool) -> Finding:
-    """Raw data that change nothing on this pair: they meet ``each`` record, or else a release."""
-    what = "gives each record a number that is made of all of them" if each else "changes a release by raw data"
+RECORDS, RELEASE, NOISE = "each record", "a release", "noise"
+MEETINGS = {
+    RECORDS: "gives each record a number that is made of all of them",
+    RELEASE: "changes a release by raw data",
+    NOISE: "scales noise by raw data",
+}
+
+
+def idle(at: Place, hidden: Place, *, meets: str) -> Finding:
+    """Raw data that change nothing on this pair where they meet one of MEETINGS."""
+    what = MEETINGS[meets]
     here = "here that" if at.nearest == hidden.nearest else f"here {spelled(hidden)}"
     same = "is the same with and without the record" if here == "here that" else "makes it the same on both sides"
-    places = [hidden, at] if each else [at, hidden]
+    places = [at, hidden] if meets == RELEASE else [hidden, at]
     return not_followed(f"{spelled(at)} {what}; {here} {same}, but another record may change it", *places)
 
 

@@ -134,12 +134,32 @@ def test_noise_that_depends_on_itself_in_too_many_coordinates_is_not_judged(of_s
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("bug", ["idle_median", "raw_norm", "empty"])
+@pytest.mark.parametrize("bug", ["raw_norm", "empty"])
 def test_raw_data_that_change_nothing_on_the_pair_are_not_called_right(bug, monkeypatch):
     (found,) = told(bug, monkeypatch).findings
     assert found.kind == "not_followed"
     assert found.lines[0] == line_of(bug), found
     assert "another record may change it" in found.says
+
+
+@pytest.mark.long
+def test_a_median_that_a_bound_hides_on_the_pair_is_found(monkeypatch):
+    (found,) = told("idle_median", monkeypatch).findings
+    assert found.kind == "records_mixed_before_sum"
+    assert found.lines[0] == line_of("idle_median"), found
+    assert f"quiet_library.py:{found.lines[0][1]} hides it on this pair" in found.says
+
+
+def test_noise_that_a_bound_hides_on_the_pair_from_its_data_is_found():
+    def step(key, rows):
+        total = (rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True))).sum(axis=0)
+        scale = jnp.minimum(1.0, jnp.linalg.norm(total))
+        return total + scale * jax.random.normal(key, total.shape)
+
+    pair = mechanisms.add_record(np.full((3, 4), 2.0, "f4"), np.full(4, 3.0, "f4"))
+    (found,) = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
+    assert found.kind == "noise_scale_from_data"
+    assert found.lines[0] == (__file__, step.__code__.co_firstlineno + 2), found.says
 
 
 @pytest.mark.long

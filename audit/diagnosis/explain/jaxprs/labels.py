@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from audit.diagnosis.explain.findings import NOISE, RECORDS, RELEASE
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.gains import gain_after
 from audit.diagnosis.explain.jaxprs.noise import SUMS
@@ -188,7 +189,7 @@ def _fixed(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
 
 
 def _hidden(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
-    """Raw data of which a bound or a comparison leaves no difference, and where they meet a release or each record."""
+    """Raw data of which a bound or a comparison leaves no difference, and where they meet what should not read them."""
     out.hidden = first(value.hidden for value in ins if value.tag is None and not value.differs)
     if out.hidden is None and name in BOUNDS and out.tag is None and any(value.differs for value in ins):
         out.hidden = None if out.differs else at
@@ -196,8 +197,9 @@ def _hidden(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
     for value in ins:
         if out.idle is None and value.hidden is not None and value.tag is None and not value.differs:
             each = out.tag is not None and value.values and any(own.tag is not None and own.values for own in ins)
-            if each or (out.tag is None and any(own.calm for own in ins)):
-                out.idle = Idle(at, value.hidden, each)
+            scales = name in PRODUCTS and out.tag is None and any(own.noise for own in ins)
+            if each or scales or (out.tag is None and any(own.calm for own in ins)):
+                out.idle = Idle(at, value.hidden, RECORDS if each else NOISE if scales else RELEASE)
 
 
 def _weights(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, changed_after_release, noise_scale, too_few_numbers
+from audit.diagnosis.explain.findings import RELEASE, Finding, changed_after_release, noise_scale, too_few_numbers
 from audit.diagnosis.explain.findings import mixed as found_mixed
 from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.keys import used_twice
@@ -176,8 +176,9 @@ class Meetings:
             joined_again=data.joined_again,
         )
         self.releases.append(release)
-        if data.idle is not None and data.idle.each:
-            self.idle.setdefault(data.idle)
+        for told in (data.idle, noise.idle):
+            if told is not None and told.meets != RELEASE:
+                self.idle.setdefault(told)
         self._facts(release, data, noise, drawn)
         if without or (terms is None and drawn.size < moved.size):
             self._lacks(release, noise, without)

@@ -11,6 +11,8 @@ import numpy as np
 
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import (
+    NOISE,
+    RECORDS,
     Covered,
     Explanation,
     Finding,
@@ -21,6 +23,7 @@ from audit.diagnosis.explain.findings import (
     due_on_the_pair,
     earlier_rounds,
     idle,
+    led,
     not_followed,
     own_error,
     ranked,
@@ -36,7 +39,7 @@ from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there
 from audit.diagnosis.explain.jaxprs.unbounded import unbounded_releases
 from audit.diagnosis.explain.jaxprs.uneven_noise import short_leaves
-from audit.diagnosis.explain.jaxprs.value import Release
+from audit.diagnosis.explain.jaxprs.value import Idle, Release
 from audit.diagnosis.explain.missing_noise import no_number
 from audit.diagnosis.explain.places import Frame, Place, among_records, spelled
 from audit.trials.threefry import fold_in
@@ -127,7 +130,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     findings += [not_followed(f"{why}: {spelled(at)}", at) for why, at in unfollowed]
     if not _has_a_cause(findings):
         told = dict.fromkeys(one for run in runs for one in run.lockstep.meetings.idle)
-        findings += [idle(one.at, one.hidden, each=one.each) for one in told]
+        findings += _hidden_by_a_bound(program, own, list(told))
     if (carried := _carried_alone(runs)) is not None:
         findings.append(not_followed(carried_unseen(carried, len(runs)), carried))
     nothing = all(finding.kind == Kind.NOT_FOLLOWED for finding in findings)
@@ -154,9 +157,27 @@ SHOWN_WHEN_GROWN = frozenset({Kind.NOISE_SCALE_FROM_DATA})
 """What a larger record shows more clearly; the rest is judged on the record as it is."""
 
 
+SHORTER = 0.01
+"""How much smaller all records are made where a bound hides what reads them."""
+SHOWN_WHEN_SHORT = {Kind.NOISE_SCALE_FROM_DATA: NOISE, Kind.RECORDS_MIXED_BEFORE_SUM: RECORDS}
+"""What is true of the code whatever its records are, and what raw data meet there."""
+
+
 OTHER_REASONS = frozenset(Kind) - {Kind.KEY_USED_TWICE, Kind.TOO_LITTLE_NOISE, Kind.NOT_FOLLOWED}
 """Findings for which a record may move a release whose batch does not hold it."""
 TAKEN_TOGETHER = frozenset({Kind.RECORDS_MIXED_BEFORE_SUM, Kind.CLIPPED_AFTER_SUM})
+
+
+def _hidden_by_a_bound(program: Program, key: jax.Array, told: Sequence[Idle]) -> list[Finding]:
+    """What reads raw data that are the same on both sides: shown by shorter records, or else not judged."""
+    short = run_once(program, key, whole=SHORTER).lockstep.findings if told and program.can_be_scaled else {}
+    findings: list[Finding] = []
+    for one in told:
+        more = f"{spelled(one.hidden)} hides it on this pair; records {1 / SHORTER:.0f} times smaller show it."
+        shown = [found for found in short if SHOWN_WHEN_SHORT.get(found.kind) == one.meets]
+        shown = [led(dataclasses.replace(found, says=f"{found.says} {more}"), one.hidden) for found in shown]
+        findings += shown or [idle(one.at, one.hidden, meets=one.meets)]
+    return list(dict.fromkeys(findings))
 
 
 def _has_a_cause(findings: Sequence[Finding]) -> bool:

@@ -170,10 +170,11 @@ def run_once(
     key: jax.Array,
     *,
     scale: float = 1.0,
+    whole: float = 1.0,
     others_apart: bool = False,
     company: Company | None = None,
 ) -> Run:
-    """Both sides once; with the record made larger, or with the other records made unlike one another."""
+    """Both sides once; with the record made larger, all of them smaller, or the others made unlike one another."""
     lockstep = Lockstep(counts=program.counts, group=program.group, company=company)
     words = as_words(key)
     arguments = [Value(a=words, b=words, random=True)]
@@ -190,9 +191,10 @@ def run_once(
             one, other = one[order[: len(one)]], other[order]
         if jnp.issubdtype(other.dtype, jnp.floating):
             factors = np.linspace(1.0, LEAST_SHARE, last) if others_apart else np.ones(last)
-            factors[sorted(slots)] = 1.0
+            factors *= whole
+            factors[sorted(slots)] = whole
             one = one * _as_rows(factors[: len(one)], one)
-            factors[sorted(slots)] = scale
+            factors[sorted(slots)] = whole * scale
             other = other * _as_rows(factors, other)
         arguments.append(Value(a=one, b=other, values=True, tag=Tag(0, slots)))
     # dtypes are explicit in a jaxpr, and a step may use 64 bits inside
@@ -203,7 +205,7 @@ def run_once(
             lockstep.meetings.together.broken_off = True
             lockstep.judge_keys()
             return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
-        first = scale == 1.0 and not others_apart
+        first = scale == whole == 1.0 and not others_apart
         if first and lockstep.lined_up is not None and not _places_do_not_matter(program, arguments, outs):
             lockstep.meetings.out_of_line(lockstep.lined_up)
     lockstep.judge_keys()

@@ -51,13 +51,13 @@ class Mixed:
 
 @dataclasses.dataclass(frozen=True)
 class Idle:
-    """Raw data meet a release, or each record, in a number that is the same on both sides of this pair."""
+    """Raw data meet something in a number that is the same on both sides of this pair."""
 
     at: Place
     hidden: Place
     """Where their difference went away."""
-    each: bool
-    """Whether they meet each record."""
+    meets: str
+    """What they meet: RECORDS, RELEASE or NOISE of ``findings.py``."""
 
 
 Slot = tuple[Any, ...]
