@@ -260,8 +260,8 @@ def example(pytester, variant, *options):
     return pytester.runpytest_inprocess(*options)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("variant", ["right", "clips_coordinates"])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("variant", ["clips_coordinates", "right"])
 def test_the_sample_repository_is_green_when_right_and_red_when_broken(pytester, variant):
     result = example(pytester, variant, "-k", "clipped")
     result.assert_outcomes(**({"passed": 1} if variant == "right" else {"failed": 1}), deselected=1)
