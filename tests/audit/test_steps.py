@@ -11,6 +11,7 @@ import pytest
 import audit
 import guarantees
 import mechanisms
+from audit.claim_fits_pair import require_steps
 from audit.report.page import write_report
 from audit.report.promises import covered
 from audit.report.short_story import ten_lines
@@ -83,6 +84,13 @@ def test_a_claim_about_more_steps_than_were_taken_is_refused(claim, releases):
     claim = claim() if callable(claim) else claim
     with pytest.raises(ValueError, match=r"counts 5 steps.*'update' takes 3; state it for 3 steps"):
         judged(three_steps(releases), claim)
+
+
+def test_a_training_of_unknown_length_takes_a_claim_that_says_one_step():
+    step = three_steps("final")
+    require_steps(step, poisson(1), taken=None)
+    with pytest.raises(ValueError, match="is about one step"):
+        require_steps(step, ONE, taken=None)
 
 
 def test_a_plan_refuses_it_before_its_pilot():

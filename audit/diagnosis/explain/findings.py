@@ -252,10 +252,14 @@ def due_on_the_pair(stated: float, due: float) -> str:
     return f" ({due:.4g} on this pair, whose record may move it by {stated / due:g} clipping norms)"
 
 
-def earlier_rounds(carried: Place, lead: Place = NOWHERE) -> str:
-    """That a sum holds those of earlier rounds, as momentum of sums without noise does: a clause."""
+def earlier_rounds(carried: Place, lead: Place = NOWHERE, begun: Place = NOWHERE) -> str:
+    """That a sum holds those of earlier rounds, as momentum of sums without noise does: a clause.
+
+    ``begun`` is where the sum was last begun, if it is one that nobody begins anew.
+    """
     where = f"{spelled(carried)}{_called(lead.own[:1], carried)}"
-    return f", to which {where} adds the sums of earlier rounds without their noise"
+    since = "" if begun is NOWHERE else f" (begun at {spelled(begun)}, and not anew in each round)"
+    return f", to which {where} adds the sums of earlier rounds without their noise{since}"
 
 
 def carried_unseen(carried: Place, runs: int) -> str:
@@ -321,13 +325,17 @@ def constant_batches(*, draw: Place, seeded: Place | None = None, rate: float | 
     return Finding(kind=Kind.IN_EVERY_BATCH, lines=frames_of([draw] if seeded is None else [seeded, draw]), says=says)
 
 
-def changed_after_release(at: Place, origin: Place | str | None, readers: set[Frame], clause: str = "") -> Finding:
+def changed_after_release(
+    at: Place, origin: Place | str | None, readers: set[Frame], clause: str = "", number: Place = NOWHERE
+) -> Finding:
     """A released value met raw data: first the line of the function that has records in its hands, then a helper's.
 
-    ``clause`` says in which form they came, where it is known.
+    ``clause`` says in which form they came, where it is known. ``number`` is where Python read a number of theirs, and
+    the line to look at first.
     """
+    origin = origin if number is NOWHERE else number
     beside = [origin] if isinstance(origin, Place) else []
-    lead = among_records(at, readers)
+    lead = among_records(at, readers) if number is NOWHERE else number
     told = f"{_called(lead.own[:1], at)}{'' if origin is None else f' (from {_spoken(origin)})'}{clause}"
     return led(found(Kind.CHANGED_AFTER_RELEASE, at=at, origin=told, beside=beside), lead)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from audit.diagnosis.explain.findings import (
     too_little,
 )
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
+from audit.diagnosis.explain.numbers_given import went_wrong
 from audit.diagnosis.explain.places import (
     NOWHERE,
     Frame,
@@ -46,7 +48,9 @@ from audit.diagnosis.explain.places import (
     function_around,
     place,
     spelled,
+    taken_apart,
 )
+from audit.diagnosis.explain.wrong_lengths import Number, is_measured, mismeasured
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise
@@ -86,8 +90,14 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     uncovered = {Kind.KEY_USED_TWICE, Kind.RELEASED_WITHOUT_NOISE} & {fact.kind for fact in seen.facts}
     if not seen.draws:
         return draws_nothing
+
+    def once_more() -> None:
+        # draws that every run shares may hide an error
+        with _generators_kept(), contextlib.suppress(Exception):
+            code(sides[1], seed, lambda name, tensor: None)
+
     return Explanation(
-        findings=ranked(_finding(fact, readers, stated) for fact in seen.facts),
+        findings=ranked(_finding(fact, readers, stated, once_more) for fact in seen.facts),
         rounds=tuple(
             Round(
                 number=cost.number,
@@ -117,14 +127,18 @@ def _imports_torch(code: Any, side: Any, seed: int) -> bool:
 
 def _fails_alone(code: Any, sides: Sequence[Any], seed: int, kind: type[Exception]) -> bool:
     """Whether the code raises such an error where nothing is watched."""
-    streams = importlib.import_module("mechanisms.adapters.pytorch.streams")
     try:
-        with streams.generators_kept():
+        with _generators_kept():
             for side in sides:
                 code(side, seed, lambda name, tensor: None)
     except Exception as error:
         return isinstance(error, kind)
     return False
+
+
+def _generators_kept() -> contextlib.AbstractContextManager[None]:
+    # imports PyTorch
+    return importlib.import_module("mechanisms.adapters.pytorch.streams").generators_kept()
 
 
 def _looked_at(replay: Any, *code: Any, **settings: Any) -> Any:
@@ -144,9 +158,15 @@ def _shows(seen: Any) -> int:
     return 2 if Kind.TOO_LITTLE_NOISE in kinds else len(kinds)
 
 
-def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Frame], stated: Stated) -> Finding:
+def _too_little(
+    words: dict[str, Any],
+    places: dict[str, Place],
+    readers: set[Frame],
+    stated: Stated,
+    once_more: Callable[[], None],
+) -> Finding:
     """Also that the record moves the release too far, where that is known, and whether its parts were clipped apart."""
-    due, cost, more = words["due"], words["cost"], ""
+    due, cost, more, known = words["due"], words["cost"], "", None
     least, most = cost.between
     uneven = most > (1 + SLACK) * least
     exceeds = stated.clip is not None and cost.sensitivity > stated.reach * stated.clip * (1 + SLACK)
@@ -157,19 +177,32 @@ def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Fr
     }
     # a record whose parts are as long as the bound by chance is not so in another size
     apart = clauses.pop() if len(clauses) == 1 else ""
+    promise = stated.noise_multiplier or due
     sized, bounded = [place(stack) for stack in (cost.shared, *cost.sized) if stack], places["bounded"]
     lead = among_records(sized[0] if sized else places["draw"], readers)
     if "carried" in places:
-        lead = places["carried"]
-        more = earlier_rounds(lead)
+        begun = places.get("begun", NOWHERE)
+        lead = among_records(places["carried"], readers) if begun is NOWHERE else begun
+        more = earlier_rounds(places["carried"], lead, begun)
     elif exceeds or apart:
         lead = places["origin"] if bounded is NOWHERE else bounded
         more = f"{too_far(stated.clip) if exceeds else ''}{apart}"
+        made = [place(one.numbers[-1].where) for one in cost.weights]
+        if apart and len(made) > 1:
+            lead = taken_apart(made)
+            more += f" ({spelled(lead)})"
+        elif exceeds and (wrong := _wrong_factor(cost.weights, stated.clip)) is not None:
+            lead, since = wrong
+            more += since
         if "repeated" in places and not apart:
             lead = places["repeated"]
             more += held_again(lead)
-    promise = stated.noise_multiplier or due
+    elif not cost.shared:
+        right = promise * (stated.clip or cost.sensitivity)
+        inner = went_wrong(once_more, [*sized[:1], places["draw"], places["at"]], right, least)
+        lead, known = (lead, None) if inner is None else (inner, right)
     return too_little(
+        known=known,
         lead=lead,
         more=more,
         stated=promise,
@@ -177,7 +210,7 @@ def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Fr
         at=places["at"],
         origin=places["origin"],
         draw=places["draw"],
-        beside=[*sized, bounded],
+        beside=[*sized, bounded, *(places[name] for name in ("carried", "begun") if name in places)],
         between=cost.between if uneven else None,
         cancels=bool(cost.shared),
         scale=cost.scale,
@@ -185,6 +218,17 @@ def _too_little(words: dict[str, Any], places: dict[str, Place], readers: set[Fr
         deviation=cost.own_deviation if uneven else cost.deviation,
         multiplier=cost.multiplier,
     )
+
+
+def _wrong_factor(weights: Sequence[Any], clip: float | None) -> tuple[Place, str] | None:
+    """Where the number went wrong by which all of a record is multiplied: its length, or what is made of that."""
+    if not weights or clip is None or any(abs(one.by - weights[0].by) > SLACK * weights[0].by for one in weights):
+        return None
+    by, length = weights[0].by, math.hypot(*(one.before for one in weights))
+    numbers = [Number(place(one.where), one.value, one.first, one.whole) for one in weights[0].numbers]
+    if (wrong := mismeasured(numbers, by, length, clip)) is not None:
+        return wrong
+    return (numbers[-1].at, "") if is_measured(numbers, length) else None
 
 
 def _noise_scale(places: dict[str, Place], readers: set[Frame], *, of_itself: bool) -> Finding:
@@ -196,7 +240,7 @@ def _noise_scale(places: dict[str, Place], readers: set[Frame], *, of_itself: bo
     return noise_scale(among_records(at, readers), at=at, draw=draw, what="the records or on their number")
 
 
-def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
+def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable[[], None]) -> Finding:
     places: dict[str, Any] = {name: place(stack) if stack else NOWHERE for name, stack in fact.stacks.items()}
     if fact.kind == Kind.NOT_FOLLOWED:
         return not_followed(fact.words["why"], *places.values())
@@ -217,13 +261,14 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated) -> Finding:
     if fact.kind == Kind.CLIPPED_AFTER_SUM:
         return after_sum(**places, readers=readers)
     if fact.kind == Kind.CHANGED_AFTER_RELEASE:
-        return changed_after_release(places["at"], None, readers, fact.words["origin"])
+        number = places.get("number", NOWHERE)
+        return changed_after_release(places["at"], None, readers, fact.words["origin"], number)
     if fact.kind == Kind.RECORDS_MIXED_BEFORE_SUM:
         return mixed(**places)
     if fact.kind == Kind.NOT_CLIPPED:
         return found(Kind(fact.kind), origin=places["origin"], at=places["at"], made="summed", **fact.words)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
-        return _too_little(fact.words, places, readers, stated)
+        return _too_little(fact.words, places, readers, stated, once_more)
     if fact.kind == Kind.IN_EVERY_BATCH:
         return constant_batches(**places, rate=stated.rate)
     if fact.kind == Kind.KEY_USED_TWICE:

@@ -91,10 +91,6 @@ def test_the_line_that_clips_stands_first(step, library, told):
     assert (found.kind, says in found.says) == (kind, True), found
     source, start = inspect.getsourcelines(step)
     lines = {start + number for number, text in enumerate(source) if "# HERE" in text}
-    if (step, library) == (parts_by_themselves, of_torch):
-        # the helper that clips, and not the line that calls it for each part
-        _, start = inspect.getsourcelines(cut)
-        lines = {start + 1, start + 2}
     assert found.lines[0][0] == __file__
     assert found.lines[0][1] in lines, found
 

@@ -150,8 +150,8 @@ def uniform_noise(seed, data):
 def norm_of_a_part(seed, data):
     torch.manual_seed(seed)
     rows = steps.gradients(steps.START, *data)
-    scale = (steps.CLIP / rows[:, :3].norm(dim=1, keepdim=True)).clamp(max=1.0)
-    return (rows * scale).sum(0) + steps.noise()  # too_little_noise
+    scale = (steps.CLIP / rows[:, :3].norm(dim=1, keepdim=True)).clamp(max=1.0)  # too_little_noise
+    return (rows * scale).sum(0) + steps.noise()
 
 
 def hard_examples(seed, data):
@@ -202,7 +202,76 @@ def last_step_without_noise(seed, data):
     return weights
 
 
+def noised_by_a_third(total):
+    return total + steps.CLIP * steps.NOISE / 3 * torch.randn(total.shape)  # too_little_noise
+
+
+def too_little_by_a_helper(seed, data):
+    torch.manual_seed(seed)
+    return noised_by_a_third(total_of(data))
+
+
+def step_by_a_raw_number(seed, data):
+    torch.manual_seed(seed)
+    total = total_of(data)
+    rate = 1.0 / (1.0 + total.norm().item())  # changed_after_release
+    noisy = total + steps.noise()
+    return stepped(steps.START, rate * noisy)
+
+
+def sums_never_begun_anew(seed, data):
+    torch.manual_seed(seed)
+    weights, total = steps.START.clone(), torch.zeros(steps.COLUMNS)  # too_little_noise
+    for _ in range(2):
+        total += steps.clipped(steps.gradients(weights, *data)).sum(0)
+        weights = stepped(weights, total + steps.noise())
+    return weights
+
+
+def one_number_for_all(seed, data):
+    torch.manual_seed(seed)
+    rows = steps.gradients(steps.START, *data)
+    norms = rows.norm(dim=1).mean().expand(len(rows))  # records_mixed_before_sum
+    factors = (steps.CLIP / (norms + 1e-6)).clamp(max=1.0)
+    return (rows * factors[:, None]).sum(0) + steps.noise()
+
+
+def mean_of_the_squares(seed, data):
+    torch.manual_seed(seed)
+    rows = steps.gradients(steps.START, *data)
+    squares = rows.square().mean(1)  # too_little_noise
+    factors = (steps.CLIP / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+    clipped = rows * factors[:, None]
+    return clipped.sum(0) + steps.noise()
+
+
+def largest_tensor(seed, data):
+    torch.manual_seed(seed)
+    parts = steps.gradients(steps.START, *data).split(3, dim=1)
+    lengths = torch.stack([part.norm(dim=1) for part in parts])
+    norms = lengths.amax(0)  # too_little_noise
+    factors = steps.CLIP / norms.clamp(min=steps.CLIP)
+    return [(part * factors[:, None]).sum(0) + steps.noise()[: part.shape[1]] for part in parts]
+
+
+def bound_too_large(seed, data):
+    torch.manual_seed(seed)
+    total = torch.zeros(steps.COLUMNS)
+    for row in steps.gradients(steps.START, *data):
+        norm = row.norm()
+        factor = torch.clamp(1.5 * steps.CLIP / norm, max=1.0)  # too_little_noise
+        total += factor * row
+    return total + steps.noise()
+
+
 WRONG = [
+    mean_of_the_squares,
+    largest_tensor,
+    bound_too_large,
+    too_little_by_a_helper,
+    step_by_a_raw_number,
+    sums_never_begun_anew,
+    one_number_for_all,
     uniform_noise,
     norm_of_a_part,
     hard_examples,
@@ -229,7 +298,8 @@ WRONG = [
 @pytest.mark.few(8)
 @pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
 def test_the_line_of_the_fault_stands_first(step):
-    source, start = inspect.getsourcelines(step)
+    helper = noised_by_a_third if step is too_little_by_a_helper else step
+    source, start = inspect.getsourcelines(helper)
     ((line, kind),) = [(start + at, text.split("# ")[1].strip()) for at, text in enumerate(source) if "  # " in text]
     found, *others = explained(step, clip=steps.CLIP).findings
     assert (found.kind, found.lines[0]) == (kind, (__file__, line)), found
@@ -486,3 +556,28 @@ def test_batches_of_a_constant_seed_are_named_where_the_claim_samples():
 @pytest.mark.parametrize("make", [lambda seed: seed + 1, lambda seed: int(torch.randint(2**31, ()))])
 def test_batches_whose_seed_follows_the_trials_are_left_alone(make):
     assert not explained(batches_by(make), claim=SAMPLED).findings
+
+
+def one_tensor_without_noise(seed, data):
+    torch.manual_seed(seed)
+    weights = {"weight": torch.ones(steps.COLUMNS, 2), "bias": torch.zeros(2)}
+
+    def loss(own, x, y):
+        return (((x[:, None] * own["weight"]).mean(0) + own["bias"]).sum() - y) ** 2
+
+    for _ in range(2):
+        total = {name: torch.zeros_like(part) for name, part in weights.items()}
+        for x, y in zip(data[0].split(4), data[1].split(4), strict=True):
+            rows = vmap(grad(loss), (None, 0, 0))(weights, x, y)
+            norms = torch.stack([part.flatten(1).norm(dim=1) for part in rows.values()]).norm(dim=0)
+            for name, part in rows.items():
+                factors = (steps.CLIP / norms).clamp(max=1.0)
+                total[name] += (part * factors.view(-1, *[1] * (part.dim() - 1))).sum(0)
+        total["bias"] = total["bias"] + steps.CLIP * steps.NOISE * torch.randn(2)
+        weights = {name: part - steps.LEARNING * total[name] for name, part in weights.items()}
+    return list(weights.values())
+
+
+def test_what_follows_from_a_tensor_without_noise_is_not_told_beside_it():
+    (found,) = explained(one_tensor_without_noise).findings
+    assert found.kind == "released_without_noise", found

@@ -10,6 +10,7 @@ from audit.diagnosis.explain.findings import clipped_apart
 from audit.diagnosis.explain.jaxprs.uneven_noise import ALIKE
 from audit.diagnosis.explain.jaxprs.value import Release, Weight
 from audit.diagnosis.explain.places import Place, spelled, taken_apart
+from audit.diagnosis.explain.wrong_lengths import Number, mismeasured
 
 SLACK = 0.02
 """By which a length may differ from the bound: rounding."""
@@ -58,14 +59,11 @@ def _parts(releases: Sequence[Release]) -> list[tuple[float, Weight | None]]:
     return [*known, *rest]
 
 
-def mismeasured(releases: Sequence[Release], clip: float | None) -> tuple[Place, float, float] | None:
-    """Where a record is measured wrongly, if its clipping is right for the length found there; that, and its own."""
+def wrongly_measured(releases: Sequence[Release], clip: float | None) -> tuple[Place, str] | None:
+    """Where a record is measured wrongly by which all of it is clipped, and that as a clause."""
     weights = [weight for release in releases for weight in release.weights]
     measured = weights[0].measured if weights else None
     if clip is None or measured is None or any(abs(one.by - weights[0].by) > ALIKE * weights[0].by for one in weights):
         return None
-    at, length = measured
     whole = float(np.linalg.norm([one.before for one in weights]))
-    due = min(1.0, clip / length) if length else 1.0
-    fits = abs(weights[0].by - due) <= SLACK * due
-    return (at, length, whole) if fits and abs(length - whole) > SLACK * whole else None
+    return mismeasured([Number(*measured)], weights[0].by, whole, clip)

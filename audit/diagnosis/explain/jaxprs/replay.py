@@ -30,10 +30,9 @@ from audit.diagnosis.explain.findings import (
     too_far,
     too_little,
 )
-from audit.diagnosis.explain.jaxprs.clipped_parts import mismeasured, parts_apart
+from audit.diagnosis.explain.jaxprs.clipped_parts import parts_apart, wrongly_measured
 from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_together, looked_again
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
-from audit.diagnosis.explain.jaxprs.numbers_given import went_wrong
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there
@@ -41,6 +40,7 @@ from audit.diagnosis.explain.jaxprs.unbounded import unbounded_releases
 from audit.diagnosis.explain.jaxprs.uneven_noise import short_leaves
 from audit.diagnosis.explain.jaxprs.value import Idle, Release
 from audit.diagnosis.explain.missing_noise import no_number
+from audit.diagnosis.explain.numbers_given import went_wrong
 from audit.diagnosis.explain.places import Frame, Place, among_records, spelled
 from audit.trials.threefry import fold_in
 from mechanisms.contract import Mechanism
@@ -322,9 +322,9 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
         lead = parts or (origin if weight is None else weight.factor)
         where = "" if weight is None else f" ({spelled(weight.at)})"
         more = f"{too_far(stated.clip)}{where}{apart}" if exceeds else apart
-        if (wrong := mismeasured(releases, stated.clip)) is not None:
-            lead, measured, length = wrong
-            more += f", since {spelled(lead)} takes its length for {measured:.4g} where it is {length:.4g}"
+        if (wrong := wrongly_measured(releases, stated.clip)) is not None:
+            lead, since = wrong
+            more += since
     else:
         right = multiplier * (stated.clip or _sensitivity(releases))
         inner = went_wrong(program.trace_again, [top.draw, top.at], right, _deviation([top]))

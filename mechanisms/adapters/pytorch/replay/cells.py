@@ -12,6 +12,7 @@ from mechanisms.adapters.noise_terms import Terms
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.storages import covers, elements, seen_through
 from mechanisms.adapters.pytorch.replay.terms import laid, nothing, seen
+from mechanisms.adapters.pytorch.replay.weights import Number, Weight
 
 PURGE_EVERY = 4096
 ROUNDING = 1e-6
@@ -42,6 +43,7 @@ class Event:
     each: bool = False
     sized: tuple[Stack, ...] = ()
     uneven: Stack = ()
+    weights: tuple[Weight, ...] = ()
     covering: frozenset[int] = frozenset()
     """Draws of its noise."""
     choosing: frozenset[int] = frozenset()
@@ -85,6 +87,12 @@ class Cell:
     """The last of them."""
     each: bool = False
     """Whether that one bounds every coordinate by itself."""
+    row: int | None = None
+    """Which one is the record's, where that is known."""
+    numbers: tuple[Number, ...] = ()
+    """Of the record's own that it is made of, if it is made of nothing else."""
+    weights: tuple[Weight, ...] = ()
+    """By what the record in it was multiplied."""
     left: Stack = ()
     """Where a part of a sum stayed, or became again, without the noise that the rest has."""
     left_sum: Stack = ()
@@ -226,6 +234,7 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor, where: Stack) -> Cell
         bends=new.bends | old.bends,
         bounded=new.bounded or old.bounded,
         each=new.each if new.bounded else old.each,
+        weights=tuple(dict.fromkeys((*old.weights, *new.weights))),
         left=new.left or old.left or apart,
         left_sum=new.left_sum or old.left_sum or (apart and (new.summed or old.summed)),
         noised=new.noised or old.noised,

@@ -13,6 +13,7 @@ from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.facts import Cost
 from mechanisms.adapters.pytorch.replay.joint_noise import single, squared_length
 from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.weights import Weight
 
 OUTPUT_SLACK = 2e-5
 """Of the largest number of an output: below it a difference is rounding."""
@@ -94,9 +95,17 @@ def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
                 carried=top.carried,
                 bounded=top.bounded,
                 each=top.each,
+                weights=_weights(moved),
                 sized=top.sized,
                 shared=next((event.shared for event in moved if event.shared), ()),
             )
+
+
+def _weights(events: list[Event]) -> tuple[Weight, ...]:
+    """By what the record was multiplied, where each release moves as far as that says."""
+    after = [math.hypot(*(weight.before * weight.by for weight in event.weights)) for event in events]
+    told = all(abs(size_of(event) - own) <= NEAR * own for event, own in zip(events, after, strict=True) if own)
+    return tuple(weight for event in events for weight in event.weights) if told and all(after) else ()
 
 
 def _deviation(event: Event) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.weights import Weight
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,8 @@ class Cost:
     """Where records last went through something that is not linear, as clipping is."""
     each: bool = False
     """Whether that bounds every coordinate by itself."""
+    weights: tuple[Weight, ...] = ()
+    """By what the record was multiplied, if that explains how far it moves each of them."""
     sized: tuple[Stack, ...] = ()
     """Where the noise's deviation was changed after the draw, the last place first."""
     shared: Stack = ()

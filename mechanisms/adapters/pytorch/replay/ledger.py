@@ -14,6 +14,8 @@ from mechanisms.adapters.pytorch.replay.draws import Slot
 from mechanisms.adapters.pytorch.replay.operation import Operation
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.storages import elements
+from mechanisms.adapters.pytorch.replay.weights import WHOLE
 
 OTHER_RATE = 1e-6
 """Relative difference of two rates that is more than rounding."""
@@ -161,6 +163,7 @@ class Ledger:
             return
         other = self.reference._rows.get(slot)
         if other is None:
+            found.row = WHOLE
             return
         shape = tuple(done.out.shape)
         found.ragged = other.shape != shape
@@ -169,8 +172,17 @@ class Ledger:
         if found.ragged and other.shape[1:] == shape[1:]:
             apart = traces.rows_that_differ(other, traces.rows(done.out), traces.tolerance(done.out))
             _mix(done, found, mixes=bool(apart.any()))
+            found.row = int(apart.int().argmax()) if apart.any() else len(done.out) - 1
         elif not found.ragged and not found.summed:
             _mix(done, found, mixes=_most_rows_differ(other, done.out))
+
+    def row_of_number(self, done: Operation) -> int | None:
+        """The same of one number: whether the reference has none here."""
+        slot = self.slot(done.where, done.name, "number")
+        if self.reference is None:
+            self._rows[slot] = traces.rows(done.out.reshape(1))
+            return None
+        return None if slot in self.reference._rows else WHOLE
 
 
 def _among(some: list[float], numbers: list[float]) -> bool:
@@ -189,7 +201,12 @@ def _mix(done: Operation, found: Cell, *, mixes: bool) -> None:
         found.mixed = found.mixed_by = ()
     elif not found.mixed:
         found.mixed = done.where
-        made = [(part.numel(), cell.summed) for part, cell in done.pairs if cell.data and not cell.ragged]
+        # one number that is spread over all records is still one
+        made = [
+            (min(part.numel(), elements(part)), cell.summed)
+            for part, cell in done.pairs
+            if cell.data and not cell.ragged
+        ]
         fewest, summed = min(made, default=(0, ()))
         found.mixed_by = summed if fewest < done.out.numel() else ()
 

@@ -152,6 +152,7 @@ class Releases:
             if cell.round < event.round:
                 event.carried = event.carried or done.where
             event.bends |= cell.bends
+            event.weights = cell.weights or event.weights
             event.mixed, event.bent = event.mixed or cell.mixed, event.bent or cell.bent
             done.out.copy_(torch.where(hidden, kept.result, done.out.detach()))
             if event.moved:
@@ -256,6 +257,7 @@ class Releases:
             carried=cell.carried,
             bounded=cell.bounded,
             each=cell.each,
+            weights=cell.weights,
             sized=covering.sized if done.kwargs.get("alpha", 1) in (1, -1) else (done.where, *covering.sized),
             uneven=covering.uneven,
             covering=covering.draws,

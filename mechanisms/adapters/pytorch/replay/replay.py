@@ -125,7 +125,8 @@ class Replay:
         told: Sequence[Cost] = costs[0]
         dependent = any("shared" in fact.stacks for fact in self._facts)
         if not self._about_tensors(one, other) and self._stated is not None and not dependent:
-            short = short_rounds(costs, self._stated, last=self._last_round(), repeated=other.repeated)
+            places = {"repeated": other.repeated, "begun": other.begun}
+            short = short_rounds(costs, self._stated, last=self._last_round(), **places)
             if short is not None:
                 fact, told = short
                 self._facts.append(fact)
@@ -155,7 +156,7 @@ class Replay:
             opaque += (f"what comes after the first {len(one.releases.meetings)} releases, for want of memory",)
         releases = {event.stack for event in other.releases.events}
         return Seen(
-            facts=tuple(self._facts),
+            facts=tuple(self._with_number(fact, one, other) for fact in self._facts),
             costs=tuple(costs),
             draws=len({draw.stack for draw in other.draws}),
             releases=len(releases),
@@ -385,6 +386,16 @@ class Replay:
                 why = "what is released depends on a number of the data that Python reads, as a branch on a loss does"
                 self._say("not_followed", {"at": read[-1]}, why=f"{why}; here both datasets take the same way")
                 return
+
+    def _with_number(self, fact: Fact, one: Run, other: Run) -> Fact:
+        """A released value that meets a number of the data: with where Python read it, if it is such a number."""
+        if fact.words.get("origin") != OTHER_NUMBER:
+            return fact
+        for where in reversed(other.ledger.read_otherwise()):
+            again = self._further(self._without, None, swayed={where: True})
+            if again is not None and releases_differ(one, again):
+                return dataclasses.replace(fact, stacks={**fact.stacks, "number": where})
+        return fact
 
     def _moves_without_draws(self, one: Run) -> bool:
         """Whether another seed changes something although every draw that is seen stays as it was."""

@@ -16,6 +16,7 @@ from mechanisms.adapters.pytorch.replay.releases import Releases
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, record_sum
 from mechanisms.adapters.pytorch.replay.terms import laid, variance_in
+from mechanisms.adapters.pytorch.replay.weights import weighed
 
 RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))
 """Operations that pick values by their size, which one record more need not change."""
@@ -25,6 +26,7 @@ TAKING = noise.MOVING | {"topk", "sort"}
 """What leaves records as they are: a number of them that is the same on both sides is no sum."""
 COMPARING = frozenset(("lt", "le", "gt", "ge"))
 AVERAGING = frozenset(("lerp", "lerp_"))
+SHRINKING = frozenset(("mul_", "div_", "lerp_"))
 MOST_ROWS = 2**20
 """Rows of a tensor that are compared one by one."""
 
@@ -54,6 +56,8 @@ class Results:
         """Where some of the records were taken, or filled up to a fixed number: none are summed there."""
         self.plain: dict[Stack, Stack] = {}
         """Where a constant was added to data, as where others have noise added, and where it was made."""
+        self.begun: dict[Stack, Stack] = {}
+        """Where a sum of an earlier round was added to a later one, and where the tensor of both was last emptied."""
         self._constants = Memory()
         self.ranks = False
         """Whether values of records were picked by their size."""
@@ -165,10 +169,12 @@ class Results:
             for event in done.events:
                 event.consumed = True
         # what spoils one tensor of a release does not begin a round; reading records with spoilt weights does
-        if done.name not in noise.ADDING and ((covered and not by_numbers) or (changed and not numbers)):
+        # a released bias that is added to rows of records is a weight of theirs
+        whole = any(part.shape == done.out.shape for part, cell in done.pairs if cell in covered)
+        added = done.name in noise.ADDING and (whole or not covered)
+        if not added and ((covered and not by_numbers) or (changed and not numbers)):
             self._read_with({number for cell in done.cells if cell in covered or cell.changed for number in cell.draws})
-        # a released bias that is added to single records is a weight of theirs
-        if covered and numbers and (done.name in noise.ADDING or by_numbers):
+        if covered and whole and numbers and (done.name in noise.ADDING or by_numbers):
             changed = changed or done.where
         found = Cell(data=True, draws=done.draws, changed=changed, opaque=done.opaque)
         latest = max((cell for cell in own if cell.summed), key=lambda cell: cell.round, default=None)
@@ -187,6 +193,8 @@ class Results:
                 found.mixed_by = next((self._numbers.get(one, ()) for one in done.args if isinstance(one, float)), ())
         else:
             found.ragged = out.dim() > 0 and ragged
+            found.row = self.ledger.row_of_number(done) if out.dim() == 0 else None
+        found.numbers, found.weights = weighed(done, found.row)
         if found.summed == done.where and done.name in TAKING:
             self.taken.add(done.where)
         if done.name in noise.ADDING and len(done.pairs) == 1:
@@ -198,6 +206,11 @@ class Results:
         found.round = self.releases.round if found.summed == done.where else max(rounds, default=0)
         if len(rounds) > 1 and done.name in noise.ADDING | AVERAGING:
             found.carried = found.carried or done.where
+            if (begun := self._constants.get(out)) is not None:
+                self.begun[done.where] = begun.drawn
+        if done.name in SHRINKING:
+            # momentum, and no sum that is begun anew
+            self._constants.put(out, None)
         found.bends = frozenset().union(*(cell.bends for cell in own))
         last = next((cell for cell in reversed(own) if cell.bounded), None)
         found.bounded, found.each = (last.bounded, last.each) if last else ((), False)

@@ -1,6 +1,6 @@
 """Where a number of the program's went wrong: the innermost function that was given the right one.
 
-Python computes such numbers while a program is traced, so no equation shows them: the functions are watched instead.
+Python computes such numbers, so no equation of JAX and no operation of PyTorch shows them: the functions are watched.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -49,9 +49,9 @@ class Call:
         return _near(number, [*deviations, *(one * other for one in deviations for other in bounds)])
 
 
-def went_wrong(trace: Callable[[], object], places: Iterable[Place], right: float, wrong: float) -> Place | None:
+def went_wrong(code: Callable[[], object], places: Iterable[Place], right: float, wrong: float) -> Place | None:
     """The line of the innermost function that was given the right number and not the wrong one, if there is one."""
-    calls = _watched(trace)
+    calls = _watched(code)
     for place in places:
         for depth, frame in enumerate(place.own):
             around = [call for call in calls if _holds(call, frame)]
@@ -65,7 +65,7 @@ def _holds(call: Call, frame: Frame) -> bool:
     return call.path == path and call.lines[0] <= line <= call.lines[1]
 
 
-def _watched(trace: Callable[[], object]) -> list[Call]:
+def _watched(code: Callable[[], object]) -> list[Call]:
     calls: dict[Call, None] = {}
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
@@ -74,7 +74,7 @@ def _watched(trace: Callable[[], object]) -> list[Call]:
             calls.setdefault(_call(frame))
 
     with calls_told_to(watch):
-        trace()
+        code()
     return list(calls)
 
 
@@ -82,6 +82,8 @@ def _call(frame: FrameType) -> Call:
     code = frame.f_code
     read = set(_read(code))
     given: list[tuple[str, Any]] = [(name, frame.f_globals.get(name)) for name in code.co_names]
+    modules = [vars(value) for _, value in given if isinstance(value, ModuleType)]
+    given += [(name, module[name]) for module in modules for name in code.co_names if name in module]
     for local, value in frame.f_locals.items():
         read |= {inner for name in read for inner in _read_by_property(value, name)}
         given += [(local, value), *((name if name in read else "", field) for name, field in _fields(value))]

@@ -1,0 +1,71 @@
+"""Where the length of a record is taken wrongly by which it is clipped, from the numbers that its factor is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from audit.diagnosis.explain.places import Place, spelled
+
+SLACK = 0.02
+"""By which a length may differ from another: rounding."""
+SAME = 1e-4
+"""The same of one number that is computed in two ways."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A number of the record's own, and where it was made."""
+
+    at: Place
+    value: float
+    first: bool = False
+    """Whether it was made of entries of the record, and not of such numbers."""
+    whole: bool = True
+    """Whether it is the sum or the length of all that it was made of."""
+
+
+def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float) -> tuple[Place, str] | None:
+    """Where a record is measured wrongly, if its factor is right for the length found there, and that as a clause.
+
+    ``by`` is the factor, ``length`` the record's own. The line is that of the first number that leaves out a part of
+    what it is made of; else, where entries of the record were left out, the first that is made of them.
+    """
+    at = next((at for at in reversed(range(len(numbers))) if not _follows(numbers, at, by, clip)), None)
+    if at is None or not numbers[at].value > 0 or not _near(min(1.0, clip / numbers[at].value), by):
+        return None
+    if _near(numbers[at].value, length):
+        return None
+    # a clamp that does nothing hands it on
+    while at and numbers[at].whole and _near(numbers[at - 1].value, numbers[at].value, SAME):
+        at -= 1
+    taken = numbers[: at + 1]
+    short = next((number for number in taken if not number.whole), None)
+    begun = [number for number in taken if number.first]
+    if short is None and begun and not _all_of_it(begun, length):
+        short = begun[0]
+    where = (short or taken[-1]).at
+    return where, f", since {spelled(where)} takes its length for {taken[-1].value:.4g} where it is {length:.4g}"
+
+
+def is_measured(numbers: Sequence[Number], length: float) -> bool:
+    """Whether the record's length, or the square of it, is among the numbers."""
+    return any(_near(number.value, right) for number in numbers for right in (length, length**2))
+
+
+def _follows(numbers: Sequence[Number], at: int, by: float, clip: float) -> bool:
+    """Whether a number is made of a length before it, as the bound over it is, or is the factor or the bound itself."""
+    value, before = numbers[at].value, [number.value for number in numbers[:at]]
+    if not before or not value or any(_near(value, one, SAME) for one in (by, 1 / by if by else 0.0, clip)):
+        return bool(before)
+    return any(_near(made, value, SAME) for one in before if one for made in (clip / one, 1 / one, one / clip))
+
+
+def _all_of_it(begun: Sequence[Number], length: float) -> bool:
+    """Whether numbers that are lengths, or squares of them, are together the record's."""
+    values = [number.value for number in begun]
+    return any(_near(total, length**2) for total in (sum(values), sum(value**2 for value in values)))
+
+
+def _near(one: float, other: float, slack: float = SLACK) -> bool:
+    return abs(one - other) <= slack * abs(other)
