@@ -186,7 +186,7 @@ def test_every_report_has_it(folder, capsys):
     text = (folder / "markdown").read_text()
     assert "| silent program | – (4.38) | – (0.383) | could not run | **no** |" in text
     assert "| not installed | – (–) | – (–) | could not run | **no** |" in text
-    assert "**silent program**, could not run: " in text
+    assert "**silent program**: could not run; " in text
     suite = ElementTree.fromstring((folder / "junit").read_text())[0]
     assert (suite.get("errors"), suite.get("failures")) == ("2", "0")
     message = suite[0].find("error").get("message")
