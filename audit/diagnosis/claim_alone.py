@@ -163,8 +163,8 @@ def beyond_what_was_told(
         moved = signal.length / (clip * noise_multiplier)
         allowed = allowed_to_normal(record.claim, delta=record.report_delta)
         more = rate == 1 and record.claim.times == 1 and moved > (1 + CLOSE) * allowed
-        told = f"with what was told the record of this pair may move the release by {moved:.3g} deviations of its noise"
-        told += f", and the claim allows {as_claimed(allowed)}"
+        told = f"with what was told the record of this pair may move the release by {moved:.3g} times the deviation "
+        told += f"of its noise, and the claim allows {as_claimed(allowed)}"
     if not more:
         return ()
     return (

@@ -598,7 +598,7 @@ def test_a_claim_that_promises_more_than_what_was_told_is_named_where_the_output
     assert record.verdict == "violation"
     (says,) = looks_wrong(record.diagnoses)
     assert "the implementation does what was told" in says
-    assert "may move the release by 1 deviations of its noise, and the claim allows 0.5" in says
+    assert "may move the release by 1 times the deviation of its noise, and the claim allows 0.5" in says
 
 
 def test_a_claim_for_what_was_told_is_not_named(record):
