@@ -261,7 +261,7 @@ def _power(records: tuple[AuditRecord, ...]) -> list[str]:
     which = "the audit" if len(green) == 1 else f"each of the {len(green)} audits"
     which += " that found no violation would have found"
     said = [f"{which} {' or '.join(told)} (on its pair, with its scores and thresholds)"] if told else []
-    said += [f"so many trials find {less}"] if less else []
+    said += [f"this many trials can find {less}"] if less else []
     return [f"{in_so_many_runs(POWER).capitalize()}, {'; '.join(said)}."] if said else []
 
 

@@ -339,6 +339,6 @@ def _findable(found: power.Detectable, claim: Claim, *, delta: float, less: str)
             size = f"mu {at_most(_mu(found.epsilon, delta), '.3g')} or more in place of {mu:.3g}"
         leaks.append(f"a Gaussian leak with {size}, if the thresholds suit it")
     if not leaks:
-        return f"{RUNS} so many trials find {less}"
+        return f"{RUNS} this many trials can find {less}"
     here = f"{RUNS} this audit would have found {' or '.join(leaks)} {HERE}"
-    return f"{here}; so many trials find {less}" if less else here
+    return f"{here}; this many trials can find {less}" if less else here

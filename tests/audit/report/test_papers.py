@@ -305,7 +305,7 @@ def test_methods_and_statement_say_what_would_have_been_found(violation):
         green.claim, name="subsampled_gaussian", parameters={"rate": 0.1, "noise_multiplier": 1.0}
     )
     rare = dataclasses.replace(green, claim=step, reason=f"in 8 of 10 runs, {told}, if the pair shows it.")
-    assert f"with its scores and thresholds); so many trials find {told} {AT_BEST}." in methods((rare,))
+    assert f"with its scores and thresholds); this many trials can find {told} {AT_BEST}." in methods((rare,))
     assert "Gaussian mechanism" not in methods((rare,))
     assert "would have found" not in methods((violation,))
     name = violation.mechanism.name
