@@ -73,6 +73,12 @@ def of_torch(step):
     return mechanisms.callable_step(released)
 
 
+def here(step):
+    source, start = inspect.getsourcelines(step)
+    (line,) = [start + number for number, text in enumerate(source) if "# HERE" in text]
+    return __file__, line
+
+
 PAIR = mechanisms.pair(ROWS[:-1], ROWS)
 WRONG = {
     parts_by_themselves: ("too_little_noise", "by 1 in each of 2 parts, as where each is clipped by itself"),
@@ -103,3 +109,35 @@ def test_a_record_of_equal_coordinates_is_not_called_clipped_coordinate_by_coord
     assert (found.kind, "clipped by itself" in found.says) == ("too_little_noise", False), found.says
     _, start = inspect.getsourcelines(half_of_the_noise)
     assert found.lines[0] == (__file__, start + 2), found
+
+
+def longer_sum(array, draw, rows):
+    total = cut(array, rows)
+    return noisy(draw, 3.0 * total)  # HERE
+
+
+def longer_rows(array, draw, rows):
+    factor = 1 / array.maximum(norms(array, rows), array.ones(len(rows)))
+    clipped = factor[:, None] * rows
+    clipped = 3.0 * clipped  # HERE
+    return noisy(draw, clipped.sum(0))
+
+
+@pytest.mark.parametrize("told", [{"noise_multiplier": 1.0}, {"noise_multiplier": 1.0, "clip": 1.0}], ids=len)
+@pytest.mark.parametrize("step", [longer_sum, longer_rows], ids=lambda step: step.__name__)
+def test_what_makes_a_clipped_record_longer_again_stands_before_the_clipping(step, told):
+    (found,) = explain(of_jax(step), PAIR, key=KEY, **told).findings
+    assert found.kind == "too_little_noise"
+    assert found.lines[0] == here(step), found
+    assert f"since test_explain_clipping.py:{here(step)[1]} makes longer what" in found.says
+
+
+def masked(array, draw, rows):
+    factor = 2 / array.maximum(norms(array, rows), 2 * array.ones(len(rows)))  # HERE
+    factor = array.ones(len(rows)) * factor
+    return noisy(draw, (factor[:, None] * rows).sum(0))
+
+
+def test_a_wrong_factor_is_named_where_it_is_computed_and_not_where_a_mask_hands_it_on():
+    (found,) = explain(of_jax(masked), PAIR, key=KEY, noise_multiplier=1.0, clip=1.0).findings
+    assert found.lines[0] == here(masked), found

@@ -67,3 +67,19 @@ def wrongly_measured(releases: Sequence[Release], clip: float | None) -> tuple[P
         return None
     whole = float(np.linalg.norm([one.before for one in weights]))
     return mismeasured([Number(*measured)], weights[0].by, whole, clip)
+
+
+def made_longer(releases: Sequence[Release], due: float) -> tuple[Place, str] | None:
+    """Where a record is made longer after it was clipped to what the noise covers, and that as a clause."""
+    top = max(releases, key=lambda release: release.cost)
+    if top.longer is None or top.weighted is None or not all(release.weights for release in releases if release.cost):
+        return None
+    clipped = [[weight.after for weight in release.weights] for release in releases]
+    cost = [np.linalg.norm(own) / np.sqrt(np.mean(one.variance)) for one, own in zip(releases, clipped, strict=True)]
+    if np.linalg.norm(cost) * due > 1 + SLACK:
+        return None
+    whole = float(np.linalg.norm([length for own in clipped for length in own]))
+    return (
+        top.longer,
+        f", since {spelled(top.longer)} makes longer what {spelled(top.weighted.at)} clips to {whole:.4g}",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -22,15 +22,14 @@ from audit.diagnosis.explain.jaxprs.value import (
     Origin,
     Tag,
     Value,
-    Weight,
-    host,
+    first,
     scaled_by_count,
     settled,
 )
+from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS, distance, weigh
 from audit.diagnosis.explain.places import Place
 
 PRODUCTS = frozenset({"mul", "div", "dot_general", "pow", "select_n", "rem"})
-WEIGHING = frozenset({"mul", "div", "dot_general"})
 NONLINEAR = frozenset(
     {
         "max",
@@ -66,18 +65,8 @@ APART = frozenset(
     | {"stop_gradient", "select_n", "pad", "concatenate", "expand_dims", "clamp", "copy_p", "rev", "stack"}
 )
 """Equations in which entries do not meet."""
-SAME_NUMBERS = frozenset(
-    {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "copy", "copy_p", "expand_dims"}
-    | {"stop_gradient", "reduce_precision", "device_put", "optimization_barrier"}
-)
-"""Equations whose results are the numbers that they are given."""
 SIDE_BY_SIDE = frozenset({"concatenate", "stack", "dynamic_update_slice", "scatter", "pad"})
 """Equations that put values beside one another and change none."""
-
-
-def first(found: Iterable[Any]) -> Any:
-    """The first that is not None."""
-    return next((one for one in found if one is not None), None)
 
 
 def labelled(
@@ -146,7 +135,7 @@ def labelled(
         out.uncoupled = out.uncoupled or at
     if out.differs and out.tag is None:
         out.since = first(value.since for value in differing) or at
-    _weights(name, out, ins, at, derived)
+    weigh(name, out, ins, at, derived)
     _sum_over_records(name, out, ins, differing, at)
     if out.differs:
         _differences(name, out, ins, differing, others, at, counts)
@@ -202,54 +191,6 @@ def _hidden(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
                 out.idle = Idle(at, value.hidden, RECORDS if each else NOISE if scales else RELEASE)
 
 
-def _weights(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool) -> None:
-    """Where each record is multiplied by a number of its own: where it is clipped, if it is."""
-    if out.tag is not None:
-        groups = 1 if out.tag.groups is None else np.shape(out.a)[out.tag.groups]
-        apart = np.size(out.a) == np.shape(out.a)[out.tag.axis] * groups
-        out.single = apart or (name == "broadcast_in_dim" and ins[0].single)
-    if out.single:
-        kept = first(value.made for value in ins) if name in SAME_NUMBERS else None
-        out.made = kept if derived or name in SAME_NUMBERS else at
-        out.rooted = (at, _length(out)) if name == "sqrt" and not derived else first(value.rooted for value in ins)
-    tagged = [value for value in ins if value.tag is not None and value.values]
-    weighs = name in WEIGHING and not derived and len(tagged) == 2 and _weighs(tagged[0]) != _weighs(tagged[1])
-    if weighs:
-        out.weights = (_weight(name, tagged, at),)
-    elif name == "concatenate":
-        out.weights = tuple(dict.fromkeys(weight for value in ins for weight in value.weights))
-    else:
-        # of several groups the record's own
-        told = sorted(ins, key=lambda value: not value.differs)
-        out.weights = next((value.weights for value in told if value.weights), ())
-
-
-def _weighs(value: Value) -> tuple[bool, bool]:
-    """How much a value looks like a factor: a gradient may be one number, too, and differentiation alone made it."""
-    return value.single, value.single and value.made is not None
-
-
-def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
-    factor, record = sorted(tagged, key=_weighs)[::-1]
-    with np.errstate(all="ignore"):
-        before, by = _length(record), _length(factor)
-        divided = name == "div" and tagged[-1] is factor
-        times = float(np.divide(1.0, by)) if divided else by
-    return Weight(at, factor.made or at, before, before * times, times, factor.rooted)
-
-
-def _length(value: Value) -> float:
-    """Of the differing record on the side that has it; of one entry where all of them are one number."""
-    assert value.tag is not None
-    tag, array = value.tag, host(value.b)
-    if tag.groups is None:
-        own = np.take(array, sorted(tag.slots), axis=tag.axis).astype(np.float64)
-    else:
-        rows = np.moveaxis(array, (tag.groups, tag.axis), (0, 1))
-        own = np.array([rows[place] for place in sorted(tag.places)], np.float64)
-    return float(np.max(np.abs(own), initial=0.0)) if value.single else float(np.linalg.norm(own))
-
-
 def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Sequence[Value], at: Place) -> None:
     tagged = [value for value in ins if value.tag is not None]
     gone = out.tag is None and name in axes.SUMMING and any(value.values or value.differs for value in tagged)
@@ -257,7 +198,7 @@ def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Se
     if gone:
         out.summed, out.origin = True, at
         if out.differs and np.shape(out.a) == np.shape(out.b):
-            out.summed_by = _distance(out)
+            out.summed_by = distance(out)
     elif out.tag is None and any(value.values for value in tagged):
         # records were picked, or their axis is not followed: this may be one record or several
         out.origin = at
@@ -272,14 +213,6 @@ def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Se
         out.origin = first(value.origin for value in carried)
     if gone or out.tag is None:
         out.mixed = first(value.mixed for value in ins)
-
-
-def _distance(value: Value) -> float:
-    one, other = host(value.a), host(value.b)
-    if not np.issubdtype(one.dtype, np.floating):
-        return 0.0
-    found = float(np.linalg.norm((one.astype(np.float64) - other.astype(np.float64)).ravel()))
-    return found if np.isfinite(found) else 0.0
 
 
 def _differences(

@@ -117,7 +117,7 @@ class Meetings:
         moved = -host(data.b).astype(np.float64) if self.larger_alone else _difference(data)
         if np.any(moved):
             release.moved = release.moved + moved
-            for name in ("origin", "lost", "nonlinear", "weights", "bent", "bends", "gain"):
+            for name in ("origin", "lost", "nonlinear", "weights", "longer", "bent", "bends", "gain"):
                 setattr(release, name, getattr(data, name))
         if data.mixed is not None and data.differs:
             self._mixing(release, data)
@@ -164,6 +164,7 @@ class Meetings:
             correlated=correlated,
             nonlinear=data.nonlinear,
             weights=data.weights,
+            longer=data.longer,
             summed=data.summed,
             summed_by=data.summed_by,
             bent=data.bent,

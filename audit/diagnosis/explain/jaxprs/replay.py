@@ -30,7 +30,7 @@ from audit.diagnosis.explain.findings import (
     too_far,
     too_little,
 )
-from audit.diagnosis.explain.jaxprs.clipped_parts import parts_apart, wrongly_measured
+from audit.diagnosis.explain.jaxprs.clipped_parts import made_longer, parts_apart, wrongly_measured
 from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_together, looked_again
 from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
 from audit.diagnosis.explain.jaxprs.record_shares import Company
@@ -318,6 +318,9 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
     if top.carried is not None and _kept_before(program, runs, due):
         lead, weight = among_records(top.carried, readers), None
         more = earlier_rounds(top.carried, lead)
+    elif (again := made_longer(releases, due * program.reach)) is not None:
+        (lead, since), weight = again, top.weighted
+        more = f"{too_far(stated.clip) if exceeds else ''}{since}"
     elif exceeds or apart:
         lead = parts or (origin if weight is None else weight.factor)
         where = "" if weight is None else f" ({spelled(weight.at)})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -137,6 +138,7 @@ class Release:
     """Whether its noise is made of noise that other releases have, too."""
     nonlinear: Place | None = None
     weights: tuple[Weight, ...] = ()
+    longer: Place | None = None
     summed: bool = False
     """Whether it covers a sum over records, for certain."""
     summed_by: float = 0.0
@@ -227,6 +229,8 @@ class Value:
     """Where a root was taken for such a number, as for a length, and that root."""
     weights: tuple[Weight, ...] = ()
     """Where each part of a record was last multiplied by a number of its own, other than by differentiation."""
+    longer: Place | None = None
+    """Where the record was last made longer after that."""
     released: int = 0
     """Releases that stand behind it, one after the other."""
     leak: tuple[Place, Origin] | None = None
@@ -282,6 +286,11 @@ class Value:
     def calm(self) -> bool:
         """Whether it is released: equal on both sides from noise on."""
         return self.released > 0 and not self.data
+
+
+def first(found: Iterable[Any]) -> Any:
+    """The first that is not None."""
+    return next((one for one in found if one is not None), None)
 
 
 def host(array: Any) -> np.ndarray:

@@ -1,0 +1,103 @@
+"""Where each record is multiplied by a number of its own, as clipping does, and where that is undone again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from audit.diagnosis.explain.jaxprs.noise import SUMS
+from audit.diagnosis.explain.jaxprs.value import Value, Weight, first, host
+from audit.diagnosis.explain.places import Place
+
+WEIGHING = frozenset({"mul", "div", "dot_general"})
+SAME_NUMBERS = frozenset(
+    {"broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "copy", "copy_p", "expand_dims"}
+    | {"stop_gradient", "reduce_precision", "device_put", "optimization_barrier"}
+)
+"""Equations whose results are the numbers that they are given."""
+LENGTHENING = SUMS | WEIGHING | {"reduce_sum", "cumsum", "psum"}
+SLACK = 0.02
+"""By which a length may grow: rounding."""
+
+
+def weigh(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool) -> None:
+    """Where each record is multiplied by a number of its own: where it is clipped, if it is."""
+    if out.tag is not None:
+        groups = 1 if out.tag.groups is None else np.shape(out.a)[out.tag.groups]
+        apart = np.size(out.a) == np.shape(out.a)[out.tag.axis] * groups
+        out.single = apart or (name == "broadcast_in_dim" and ins[0].single)
+    if out.single:
+        out.made = _made(name, out, ins, at, derived)
+        out.rooted = (at, _length(out)) if name == "sqrt" and not derived else first(value.rooted for value in ins)
+    tagged = [value for value in ins if value.tag is not None and value.values]
+    weighs = name in WEIGHING and not derived and len(tagged) == 2 and _weighs(tagged[0]) != _weighs(tagged[1])
+    if weighs:
+        out.weights = (_weight(name, tagged, at),)
+    elif name == "concatenate":
+        out.weights = tuple(dict.fromkeys(weight for value in ins for weight in value.weights))
+    else:
+        # of several groups the record's own
+        told = sorted(ins, key=lambda value: not value.differs)
+        out.weights = next((value.weights for value in told if value.weights), ())
+    if not weighs:
+        longer = name in LENGTHENING and bool(out.weights) and out.differs and _is_longer(out, ins)
+        out.longer = at if longer else first(value.longer for value in ins if value.differs)
+
+
+def _made(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool) -> Place | None:
+    """Where a number of the record's was computed; a mask that takes the record, or a clamp, hands it on as it is."""
+    if name in SAME_NUMBERS:
+        return first(value.made for value in ins)
+    if derived:
+        return None
+    numbers = [value for value in ins if value.single and value.values and value.made is not None]
+    same = [value.made for value in numbers if value.tag is not None and _length(value) == _length(out)]
+    return same[0] if len(same) == 1 else at
+
+
+def _is_longer(out: Value, ins: Sequence[Value]) -> bool:
+    """Whether the record moves a value further than all that it is made of."""
+    before = [_moved(value) for value in ins if value.differs]
+    return _moved(out) > (1 + SLACK) * float(np.linalg.norm(before)) > 0
+
+
+def _moved(value: Value) -> float:
+    if value.tag is not None:
+        return _length(value)
+    return 0.0 if value.sized else distance(value)
+
+
+def _weighs(value: Value) -> tuple[bool, bool]:
+    """How much a value looks like a factor: a gradient may be one number, too, and differentiation alone made it."""
+    return value.single, value.single and value.made is not None
+
+
+def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
+    factor, record = sorted(tagged, key=_weighs)[::-1]
+    with np.errstate(all="ignore"):
+        before, by = _length(record), _length(factor)
+        divided = name == "div" and tagged[-1] is factor
+        times = float(np.divide(1.0, by)) if divided else by
+    return Weight(at, factor.made or at, before, before * times, times, factor.rooted)
+
+
+def _length(value: Value) -> float:
+    """Of the differing record on the side that has it; of one entry where all of them are one number."""
+    assert value.tag is not None
+    tag, array = value.tag, host(value.b)
+    if tag.groups is None:
+        own = np.take(array, sorted(tag.slots), axis=tag.axis).astype(np.float64)
+    else:
+        rows = np.moveaxis(array, (tag.groups, tag.axis), (0, 1))
+        own = np.array([rows[place] for place in sorted(tag.places)], np.float64)
+    return float(np.max(np.abs(own), initial=0.0)) if value.single else float(np.linalg.norm(own))
+
+
+def distance(value: Value) -> float:
+    """Between the two sides of a value of one shape."""
+    one, other = host(value.a), host(value.b)
+    if not np.issubdtype(one.dtype, np.floating):
+        return 0.0
+    found = float(np.linalg.norm((one.astype(np.float64) - other.astype(np.float64)).ravel()))
+    return found if np.isfinite(found) else 0.0
