@@ -70,3 +70,30 @@ def test_half_of_the_noise_is_too_little():
 
 def test_sums_that_are_shown_before_all_records_are_added():
     assert told(shown).suspicions[0].kind == "changed_after_release"
+
+
+WEIGHTS = {
+    "last alone": (lambda turn, noise: jnp.where(turn == 3, noise, 0.0), []),
+    "last alone, as a factor": (lambda turn, noise: (turn == 3) * noise, []),
+    "two of them": (lambda turn, noise: jnp.where(turn >= 2, noise, 0.0), ["key_used_twice"]),
+    "none of them": (lambda turn, noise: jnp.where(turn == 9, noise, 0.0), ["released_without_noise"]),
+}
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_noise_that_comes_with_some_microbatches(weights):
+    weighed, kinds = WEIGHTS[weights]
+
+    def step(key, rows):
+        micro = jnp.pad(rows, ((0, 8 - len(rows)), (0, 0))).reshape(4, 2, -1)
+
+        def add(total, given):
+            turn, batch = given
+            noise = weighed(turn, jax.random.normal(key, total.shape))
+            return total + jax.vmap(clipped)(batch).sum(0) + noise, None
+
+        return jax.lax.scan(add, jnp.zeros(rows.shape[1]), (jnp.arange(4), micro))[0]
+
+    pair = mechanisms.worst_case_pair(records=RECORDS, dimension=6, clip=3.0)
+    found = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
+    assert [one.kind for one in found][:1] == kinds, found

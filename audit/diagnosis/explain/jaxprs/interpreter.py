@@ -24,7 +24,7 @@ from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.not_a_number import lost_at
 from audit.diagnosis.explain.jaxprs.packing import out_of_line
-from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, constant, constants, coupled, value_of
+from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, chosen, constant, constants, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ
@@ -143,6 +143,10 @@ class Lockstep:
             return self._cond(one, other, ins, ins_b, within)
         if name in CALLS:
             return self._call(one, other, ins, ins_b, within)
+        if (kept := chosen(name, ins)) is not None:
+            left_out = frozenset().union(*(value.drawn for value in ins)) - kept.drawn
+            self._keys.thrown_away(left_out)
+            return [kept]
         place = place_of(one, within)
         if name in ON_DEVICES:
             raise CannotFollowError("what runs on several devices (shard_map, pmap) is not followed", place)

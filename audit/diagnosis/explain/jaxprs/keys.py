@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,12 +37,11 @@ class Keys:
     _draws: list[Use] = dataclasses.field(default_factory=list)
     _uses: dict[bytes, list[int]] = dataclasses.field(default_factory=dict)
     _parents: dict[bytes, Place] = dataclasses.field(default_factory=dict)
-    _shared: dict[tuple[int, int], None] = dataclasses.field(default_factory=dict)
-    """Draws from one key, by their numbers."""
     _made: dict[tuple[Any, ...], None] = dataclasses.field(default_factory=dict)
     """Keys, and where they were derived."""
     _again: set[Place] = dataclasses.field(default_factory=set)
     """Where a key was derived a second time, as in each step of a loop."""
+    _thrown_away: set[int] = dataclasses.field(default_factory=set)
 
     def derived(self, key: Value, place: Place) -> None:
         """Remember where keys were derived; those that came from there before are copies."""
@@ -60,13 +59,13 @@ class Keys:
             if words in self._parents:
                 self._both(self._parents[words], use.at)
             uses = self._uses.setdefault(words, [])
-            for alike in (True, False):
-                before = next((one for one in uses if (self._draws[one] == use) == alike), None)
-                if before is not None:
-                    self._shared[before, number] = None
             if uses[-1:] != [number]:
                 uses.append(number)
         return number
+
+    def thrown_away(self, draws: Iterable[int]) -> None:
+        """Draws that are not taken at one place, whoever takes them elsewhere."""
+        self._thrown_away.update(draws)
 
     def split(self, key: Value, place: Place) -> None:
         """Remember who derived keys from a key: the numbers drawn from it are functions of those keys."""
@@ -79,7 +78,7 @@ class Keys:
         """Say which keys served twice, now that it is known what each draw was for."""
         covering = frozenset().union(*(release.covering for release in releases))
         choosing = frozenset().union(*(release.choosing for release in releases)) - covering
-        for pair in self._shared:
+        for pair in self._shared(self._thrown_away - covering - choosing):
             one, other = (self._draws[number] for number in pair)
             rounds = _rounds_apart(*pair, releases) if one.chooses and other.chooses else None
             # the same numbers for the same batch, as where columns are drawn one by one, are no second use
@@ -90,6 +89,16 @@ class Keys:
                 how = f"steps {_step(one.path)} and {_step(other.path)} of a loop"
             copied = other.copied if one.copied is not None or other.copied in self._again else None
             self.find(used_twice(one.at, other.at, how, copied))
+
+    def _shared(self, unused: set[int]) -> list[tuple[int, int]]:
+        """Draws from one key: each with the first before it that is alike, and with the first that is not."""
+        pairs: dict[tuple[int, int], None] = {}
+        for uses in self._uses.values():
+            own = [number for number in uses if number not in unused]
+            for place, number in enumerate(own):
+                alike = [self._draws[one] == self._draws[number] for one in own[:place]]
+                pairs.update({(own[alike.index(kind)], number): None for kind in (True, False) if kind in alike})
+        return sorted(pairs, key=lambda pair: pair[1])
 
     def _both(self, first: Place, second: Place) -> None:
         # jax.random.binomial draws in two ways from one key and takes one of them: not the user's second use

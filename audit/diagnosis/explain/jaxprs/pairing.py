@@ -84,3 +84,20 @@ def alone(value: Value, side: str = "b") -> Value:
     """A value that one side alone reads."""
     only = value.b if side == "b" else value.a
     return dataclasses.replace(value, a=only, b=only, tag=None, values=value.values or value.differs)
+
+
+def chosen(name: str, ins: Sequence[Value]) -> Value | None:
+    """What an equation takes whole because a number that is the same in every run says so.
+
+    A loop that adds noise with its last batch alone takes it, or zeros, by the number of the step.
+    """
+    if name == "select_n" and _is_public(ins[0]):
+        cases = np.unique(host(ins[0].a))
+        return ins[1 + int(cases[0])] if len(cases) == 1 else None
+    if name == "mul":
+        return next((own for own in ins if _is_public(own) and not np.any(host(own.a))), None)
+    return None
+
+
+def _is_public(value: Value) -> bool:
+    return not (value.differs or value.random or value.values or value.released)
