@@ -16,6 +16,7 @@ from audit.suites.read import seconds
 from audit.suites.suite import SuiteError
 from audit.trials.seeds import require_seed
 from dpsgd_audit.spelling import did_you_mean
+from guarantees.checks import checked
 
 if TYPE_CHECKING:
     import jax
@@ -182,7 +183,8 @@ class Auditor:
         return again
 
 
-def explained(
+@checked
+def dp_explain(
     step: Any,
     neighbours: Neighbours,
     *,
@@ -203,7 +205,7 @@ def explained(
         pytest.fail(str(told), pytrace=False)
     if told.not_judged:
         said = " ".join(found.says for found in told.not_judged)
-        warnings.warn(InconclusiveAuditWarning(f"dp_explain: {said}"), stacklevel=2)
+        warnings.warn(InconclusiveAuditWarning(f"dp_explain: {said}"), stacklevel=3)
     return told
 
 

@@ -87,9 +87,9 @@ def dp_explain() -> Callable[..., Explanation]:
     """Name the lines that look wrong: ``dp_explain(step, neighbours, claim=...)``; fails the test if any does."""
     if wrong := name_clashes.found():
         pytest.fail(f"dp_explain: {wrong}", pytrace=False)
-    from audit.pytest_plugin import explained
+    from audit import pytest_plugin
 
-    return explained
+    return pytest_plugin.dp_explain
 
 
 class _Gatherer:

@@ -81,12 +81,16 @@ def require_takes(argument: str, function: Callable[..., Any], *given: str) -> N
         if any(name in named and named.index(name) != place for place, name in enumerate(given)):
             raise TypeError("it has them in another order")
     except TypeError as error:
-        code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
-        where = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
-        name = getattr(function, "__name__", argument)
+        name = f"{getattr(function, '__name__', argument)}{signature}{written_at(function)}"
         raise TypeError(
-            f"{argument} is called with ({', '.join(given)}), which {name}{signature}{where} does not take: {error}."
+            f"{argument} is called with ({', '.join(given)}), which {name} does not take: {error}."
         ) from None
+
+
+def written_at(function: Any) -> str:
+    """The file and the first line of a user's function, as a message adds them; empty where none is known."""
+    code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
+    return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
 
 
 def checked(thing: Thing) -> Thing:

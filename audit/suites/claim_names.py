@@ -61,6 +61,9 @@ def _require_words(
     name: str, known: Mapping[str, inspect.Parameter], given: Mapping[str, Any], *, unnamed: bool
 ) -> None:
     """Every argument by its name, none unknown and none missing."""
+    for word in given:
+        if word not in known:
+            raise ValueError(f"{name} has no {word!r}{did_you_mean(word, known)}. It takes {', '.join(known)}.")
     missing = [word for word, told in known.items() if told.default is inspect.Parameter.empty and word not in given]
     if missing:
         also = ", each number by its name" if unnamed else ""
@@ -68,9 +71,6 @@ def _require_words(
         raise ValueError(f"{name} needs {' and '.join(missing)}{also}: {call}.")
     if unnamed:
         raise ValueError(f"{name} takes {', '.join(known)}, each once and by its name.")
-    for word in given:
-        if word not in known:
-            raise ValueError(f"{name} has no {word!r}{did_you_mean(word, known)}. It takes {', '.join(known)}.")
 
 
 def _value(name: str, word: ast.keyword) -> Any:

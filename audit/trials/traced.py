@@ -44,7 +44,8 @@ from audit.trials.source import (
 from audit.trials.user_code_errors import MechanismError, blamed
 from distinguishers.contract import Distinguisher
 from distinguishers.contract import distinguisher as as_distinguisher
-from mechanisms.contract import Mechanism, OutputKind, Step, release_on
+from guarantees.checks import written_at
+from mechanisms.contract import Mechanism, OutputKind, Step, as_given, release_on
 from mechanisms.contract import mechanism as as_mechanism
 from mechanisms.pairs.neighbours import Neighbours, prepare, records_in
 from mechanisms.randomness.bits import Words
@@ -65,6 +66,7 @@ TRACED = (
     "A step is called as step(key, dataset) and traced by JAX; code that JAX cannot trace is "
     'mechanisms.callable_step(function), called as function(seed, dataset) (kind = "callable_step" in a suite).'
 )
+NUMBERS = np.generic | int | float | complex
 EDGES = 208
 """Grids are padded to a multiple of this many edges: those that policies lay out have fewer, and so one program."""
 MOST_AT_ONCE = 2**30
@@ -257,7 +259,22 @@ def shapes_of(mechanism: Mechanism, dataset: Any, side: str) -> Any:
         known = release_on(mechanism, given)
         if known is not None and is_structured(known):
             return programs_of(known).output.eval_shape(known, key_from_seed(0))
-        return jax.eval_shape(lambda key: mechanism(key, given), key_from_seed(0))
+        return jax.eval_shape(lambda key: _released(mechanism, mechanism(key, given)), key_from_seed(0))
+
+
+def _released(mechanism: Mechanism, output: Any) -> Any:
+    if why := why_no_release(output):
+        raise ValueError(f"{why}{written_at(as_given(mechanism))}")
+    return output
+
+
+def why_no_release(output: Any) -> str:
+    """That what a step returns is not made of arrays: a clause; empty where it is."""
+    leaves = jax.tree.leaves(output)
+    wrong = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, jax.Array | np.ndarray | NUMBERS)]
+    if not wrong and leaves:
+        return ""
+    return f"it returns {f'a {wrong[0]}' if wrong else 'nothing'}, and a step must return an array or a tree of arrays"
 
 
 @contextlib.contextmanager

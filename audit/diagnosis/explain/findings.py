@@ -9,7 +9,7 @@ import dataclasses
 import enum
 from collections.abc import Iterable
 
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, frames_of, place_of_error, spelled
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, frames_of, spelled
 from audit.trials.library_files import relative
 
 
@@ -386,27 +386,6 @@ def idle(at: Place, hidden: Place, *, meets: str) -> Finding:
 def not_followed(why: str, *places: Place) -> Finding:
     """What was not judged, and why: a clause without a full stop."""
     return Finding(kind=Kind.NOT_FOLLOWED, lines=frames_of(places), says=SENTENCES[Kind.NOT_FOLLOWED].format(why=why))
-
-
-def broken_off(error: Exception) -> Finding:
-    """An exception that ended the replay: what it was, and where it was raised."""
-    at = place_of_error(error)
-    return not_followed(why_broken_off(error, at), at)
-
-
-def own_error(error: Exception) -> Finding:
-    """An exception that the code raises without a replay, too; one that passed no line of the user's is a library's."""
-    at = place_of_error(error)
-    if not at.own:
-        return broken_off(error)
-    return not_followed(why_broken_off(error, at, what="your own code raises an error"), at)
-
-
-def why_broken_off(error: Exception, at: Place, what: str = "it could not be followed") -> str:
-    """The same as a clause."""
-    lines = str(error).strip().splitlines()
-    where = "" if at.nearest is None else f" at {spelled(at)}"
-    return f"{what}{where}: {type(error).__name__}: {lines[0].rstrip('.') if lines else 'no message'}"
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

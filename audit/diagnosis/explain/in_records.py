@@ -8,8 +8,9 @@ from typing import Any
 
 import jax
 
+from audit.diagnosis.explain.broken_off import broken_off
 from audit.diagnosis.explain.dispatch import TRACERS, Stated, replayed
-from audit.diagnosis.explain.findings import Explanation, Finding, Kind, broken_off, not_followed
+from audit.diagnosis.explain.findings import Explanation, Finding, Kind, not_followed
 from audit.diagnosis.explain.places import Frame
 from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.trials.both_sides import is_foreign

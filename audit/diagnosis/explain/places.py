@@ -146,6 +146,13 @@ def place_of_error(error: BaseException) -> Place:
     return place((frame.filename, frame.lineno or 1) for frame in reversed(frames))
 
 
+def line_of_ours(error: BaseException) -> Frame | None:
+    """The line of this toolkit's at which an exception came up, by itself or in a library; None for one of others'."""
+    frames = [(frame.filename, frame.lineno or 1) for frame in traceback.extract_tb(error.__traceback__)]
+    last = next((frame for frame in reversed(frames) if is_ours(frame[0]) or not is_library(frame[0])), None)
+    return last if last is not None and is_ours(last[0]) else None
+
+
 def spelled(where: Place) -> str:
     """file:line, with the library's line where the innermost frame is not the user's."""
     if where.nearest is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from audit.diagnosis.explain.broken_off import broken_off, own_error
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import (
     Covered,
@@ -19,7 +20,6 @@ from audit.diagnosis.explain.findings import (
     Kind,
     Round,
     after_sum,
-    broken_off,
     changed_after_release,
     clipped_apart,
     constant_batches,
@@ -31,7 +31,6 @@ from audit.diagnosis.explain.findings import (
     mixed,
     noise_scale,
     not_followed,
-    own_error,
     ranked,
     too_far,
     too_few_numbers,

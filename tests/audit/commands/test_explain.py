@@ -15,7 +15,7 @@ import mechanisms
 from audit import cli
 from audit.diagnosis import after_verdict
 from audit.diagnosis.explain.findings import Explanation, Finding, Kind, not_followed
-from audit.diagnosis.explain.jaxprs import interpreter
+from audit.diagnosis.explain.jaxprs import interpreter, replay
 from audit.pytest_plugin import InconclusiveAuditWarning
 from audit.record.stored import from_json
 from audit.report.diagnoses import remarks
@@ -224,6 +224,13 @@ def test_the_fixture_fails_a_test_at_the_line_and_leaves_right_code_alone(dp_exp
     assert f"\n    {os.path.relpath(__file__)}:" in str(told.value)
 
 
+def test_the_fixture_calls_itself_by_its_name(dp_explain):
+    with pytest.raises(
+        TypeError, match=r"dp_explain\(\) got an unexpected keyword argument 'clam'; did you mean 'claim'"
+    ):
+        dp_explain(None, mechanisms.scalar_pair(), clam=guarantees.gaussian(mu=1.0))
+
+
 def test_the_fixture_warns_of_code_that_was_not_judged(dp_explain, monkeypatch):
     told = Explanation(findings=(not_followed("a loop depends on data"),))
     monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: told)
@@ -255,6 +262,17 @@ def test_a_replay_that_breaks_off_after_a_violation_says_why_and_where(record, m
     assert f"  line:    {says}" in record_lines(told)
     assert github_annotations((told,))[0].startswith("::error title=leaks::")
     assert says in remarks(told.diagnoses)
+
+
+@pytest.mark.parametrize("where", ["labelled", "without_consequences"])
+def test_a_fault_of_the_replay_is_not_said_of_the_users_code(where, monkeypatch):
+    # None is no finding and no value: our own code, which gets it, fails
+    monkeypatch.setattr(interpreter if where == "labelled" else replay, where, lambda *given, **more: None)
+    pair = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
+    (found,) = audit.explain(broken, pair, key=jax.random.key(0), noise_multiplier=1.0).findings
+    assert found.says.startswith("Not judged: the replay itself failed")
+    assert found.says.endswith("; this is a fault of the toolkit, not of your code: please report it.")
+    assert all(path == __file__ for path, _ in found.lines), found
 
 
 def test_code_that_jax_cannot_trace_is_not_judged_at_its_line():

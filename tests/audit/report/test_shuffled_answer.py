@@ -189,6 +189,7 @@ def test_fractions_are_rates_and_other_sums_are_refused_by_name(capsys):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("gaussian(mue=1)", "gaussian has no 'mue' (did you mean 'mu'?). It takes mu, relation."),
         ("gaussian(1)", "gaussian needs mu, each number by its name: gaussian(mu=...)."),
         ("gaussian(1, mu=1)", "gaussian takes mu, relation, each once and by its name."),
         ("subsampled_gaussian(rate=0.1)", "needs noise_multiplier: subsampled_gaussian(noise_multiplier=...)."),

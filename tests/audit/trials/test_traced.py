@@ -135,13 +135,15 @@ def test_chunks_on_a_device_leave_room_for_the_records(monkeypatch):
     assert traced.chunk_size("collapsed", jnp.zeros(4), records=60_000) == traced.LARGEST_COLLAPSED_CHUNK // 4
 
 
-def test_a_step_that_releases_nothing_is_named_with_its_side():
+@pytest.mark.parametrize(("released", "what"), [(None, "nothing"), ({"a": "text"}, "a str")])
+def test_a_step_that_releases_no_arrays_is_named_with_its_side_and_line(released, what):
     def forgets(key, dataset):
-        return None
+        return released
 
-    sides = both_sides(mechanisms.mechanism(forgets), PAIR)
-    with pytest.raises(MechanismError, match=r"what 'forgets' releases on the side 'without' cannot be audited: .*at "):
-        sides.layout()
+    line = forgets.__code__.co_firstlineno
+    says = rf"'forgets' failed on the side 'without': ValueError: it returns {what}, and .*\(.*test_traced.py:{line}\)$"
+    with pytest.raises(MechanismError, match=says):
+        both_sides(mechanisms.mechanism(forgets), PAIR).layout()
 
 
 def test_what_jax_raises_ends_before_our_own_sentence_begins():

@@ -19,6 +19,8 @@ from audit.diagnosis.explain.jaxprs.key_words import LARGE_DRAW, Words, as_keys,
 Rule = Callable[..., Any]
 PLAIN = "fiub"
 """Kinds of NumPy's own dtypes; bfloat16 and keys are left to JAX."""
+RUNNING = __file__
+"""What fails here is an operation of the user's."""
 LARGE_PRODUCT = 2**20
 """Multiplications above which a product is worth compiling."""
 

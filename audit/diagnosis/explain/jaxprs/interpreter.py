@@ -12,10 +12,11 @@ import jax.extend.core as jax_core
 import jax.numpy as jnp
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, Kind, found, led, why_broken_off
+from audit.diagnosis.explain.broken_off import why_ended
+from audit.diagnosis.explain.findings import Finding, Kind, found, led
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.equations import CALLS, draws, is_derived, loop_parts, shapes
-from audit.diagnosis.explain.jaxprs.evaluate import evaluate, live, stacked
+from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate, live, stacked
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
@@ -127,8 +128,8 @@ class Lockstep:
             except CannotFollowError:
                 raise
             except Exception as error:
-                # an operation that is not known here, or too large: the innermost one names its line
-                raise CannotFollowError(why_broken_off(error, place), place) from error
+                # the innermost one names its line
+                raise CannotFollowError(why_ended(error, place, RUNNING), place) from error
         return [read(left, right, None) for left, right in zip(a.outvars, b.outvars, strict=True)]
 
     def _equation(

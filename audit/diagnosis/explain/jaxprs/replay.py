@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from audit.diagnosis.explain.broken_off import broken_off, ended, own_error
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import (
     NOISE,
@@ -18,14 +19,12 @@ from audit.diagnosis.explain.findings import (
     Finding,
     Kind,
     Round,
-    broken_off,
     carried_unseen,
     due_on_the_pair,
     earlier_rounds,
     idle,
     led,
     not_followed,
-    own_error,
     ranked,
     too_far,
     too_little,
@@ -85,7 +84,7 @@ def follow(
     except CannotFollowError as error:
         return Explanation(findings=(not_followed(error.why, error.at),))
     except Exception as error:
-        return Explanation(findings=(broken_off(error),))
+        return Explanation(findings=(ended(error),))
 
 
 def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool) -> Explanation:

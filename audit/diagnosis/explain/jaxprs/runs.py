@@ -20,6 +20,7 @@ from audit.diagnosis.explain.jaxprs.value import Tag, Value, settled
 from audit.diagnosis.explain.missing_noise import without_noise
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, went_on
 from audit.trials.jaxprs import inside_of
+from audit.trials.traced import why_no_release
 from mechanisms.adapters.same_draws import on_both_sides
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.neighbours import Neighbours
@@ -32,7 +33,6 @@ FEWEST = 3
 SHORT = 400
 """Equations of a program that is replayed in about a second."""
 SHORT_OUTPUT = 2**14
-NUMBERS = np.generic | int | float | complex
 MOST_NAMED = 4
 """Outputs that one sentence names beside the first."""
 
@@ -141,11 +141,8 @@ def _program(
 
 def _arrays(released: Any) -> Any:
     """What a step returns, as long as it is made of arrays."""
-    leaves = jax.tree.leaves(released)
-    wrong = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, jax.Array | np.ndarray | NUMBERS)]
-    if wrong or not leaves:
-        what = f"a {wrong[0]}" if wrong else "nothing"
-        raise CannotFollowError(f"it returns {what}, and a step must return an array or a tree of arrays", NOWHERE)
+    if why := why_no_release(released):
+        raise CannotFollowError(why, NOWHERE)
     return released
 
 

@@ -1,0 +1,42 @@
+"""Exceptions that end a replay: whose they are, and where."""
+
+from __future__ import annotations
+
+from audit.diagnosis.explain.findings import Finding, not_followed
+from audit.diagnosis.explain.places import NOWHERE, Place, line_of_ours, place_of_error, spelled
+
+
+def broken_off(error: Exception) -> Finding:
+    """An exception that ended the replay: what it was, and where it was raised."""
+    at = place_of_error(error)
+    return not_followed(why_broken_off(error, at), at)
+
+
+def own_error(error: Exception) -> Finding:
+    """An exception that the code raises without a replay, too; one that passed no line of the user's is a library's."""
+    at = place_of_error(error)
+    if not at.own:
+        return broken_off(error)
+    return not_followed(why_broken_off(error, at, what="your own code raises an error"), at)
+
+
+def why_broken_off(error: Exception, at: Place, what: str = "it could not be followed") -> str:
+    """The same as a clause."""
+    lines = str(error).strip().splitlines()
+    where = "" if at.nearest is None else f" at {spelled(at)}"
+    return f"{what}{where}: {type(error).__name__}: {lines[0].rstrip('.') if lines else 'no message'}"
+
+
+def ended(error: Exception) -> Finding:
+    """An exception that ended the replay outside of all operations of the code."""
+    at = place_of_error(error)
+    return not_followed(why_ended(error, at if at.own else NOWHERE), Place(at.own))
+
+
+def why_ended(error: Exception, at: Place, running: str = "") -> str:
+    """That an operation, run in that file, is not known or too large; else that the replay itself is at fault."""
+    line = line_of_ours(error)
+    if line is None or line[0] == running or isinstance(error, MemoryError):
+        return why_broken_off(error, at)
+    told = why_broken_off(error, at, what="the replay itself failed")
+    return f"{told} ({spelled(Place((line,)))}); this is a fault of the toolkit, not of your code: please report it"
