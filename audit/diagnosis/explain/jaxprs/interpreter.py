@@ -20,7 +20,7 @@ from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate, live, sta
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
-from audit.diagnosis.explain.jaxprs.loops import row_of, unmoved
+from audit.diagnosis.explain.jaxprs.loops import beside_padding, row_of, unmoved
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.not_a_number import lost_at
@@ -145,8 +145,7 @@ class Lockstep:
         if name in CALLS:
             return self._call(one, other, ins, ins_b, within)
         if (kept := chosen(name, ins)) is not None:
-            left_out = frozenset().union(*(value.drawn for value in ins)) - kept.drawn
-            self._keys.thrown_away(left_out)
+            self._keys.thrown_away(frozenset().union(*(value.drawn for value in ins)) - kept.drawn)
             return [kept]
         place = place_of(one, within)
         if name in ON_DEVICES:
@@ -219,7 +218,11 @@ class Lockstep:
             own = (self._path, id(equation), which)
             self._passed[own] += 1
             self.company.see((*own, self._passed[own]), out, ins, place)
-        return self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
+        met = self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
+        if met.muted is not None and not met.noise and any(value.noise for value in ins):
+            self._keys.thrown_away(met.drawn)
+            met.drawn = frozenset()
+        return met
 
     def _call(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
         kept = CALLS[one.primitive.name]
@@ -332,6 +335,7 @@ class Lockstep:
         for step in reversed(order) if params["reverse"] else order:
             self._path = (*outer, step)
             own = [row_of(value, step, length) for value in columns]
+            own = own if step < length else beside_padding(own, self.group)
             with self._larger_alone(step >= length):
                 turns = [*consts, *carry, *own], [*consts_b, *carry, *own]
                 outs = self.run(params["jaxpr"], params_b["jaxpr"], *turns, inner)

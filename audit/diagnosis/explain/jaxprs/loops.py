@@ -7,7 +7,8 @@ import dataclasses
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
-from audit.diagnosis.explain.jaxprs.value import Tag, Value, settled
+from audit.diagnosis.explain.jaxprs.key_words import is_key
+from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, settled
 from audit.diagnosis.explain.places import Place
 
 
@@ -33,6 +34,26 @@ def row_of(value: Value, step: int, length: int) -> Value:
         row.b, others = settled(a, b, row.tag)
         row.uncoupled = row.uncoupled if others or value.values or value.shuffled else None
     return row
+
+
+def beside_padding(rows: list[Value], group: int) -> list[Value]:
+    """What a step sees that the larger side alone takes, with the record known where it stands among padding.
+
+    The other side has nothing there; what it is given is all padding.
+    """
+    parts = [row for row in rows if row.differs and not is_key(row.a) and np.ndim(row.b)]
+    if len({len(row.b) for row in parts}) != 1:
+        return rows
+    filled = np.any([host(row.b).reshape(len(row.b), -1).any(axis=1) for row in parts], axis=0)
+    if filled.sum() != group or filled.all():
+        return rows
+    slots = frozenset(np.flatnonzero(filled).tolist())
+    known = {id(row): dataclasses.replace(row, a=_padded(host(row.b), filled), tag=Tag(0, slots)) for row in parts}
+    return [known.get(id(row), row) for row in rows]
+
+
+def _padded(rows: np.ndarray, filled: np.ndarray) -> np.ndarray:
+    return np.where(filled.reshape(-1, *(1,) * (rows.ndim - 1)), rows[~filled][0], rows)
 
 
 def unmoved(old: Value, new: Value, place: Place) -> Value:

@@ -91,12 +91,10 @@ def chosen(name: str, ins: Sequence[Value]) -> Value | None:
 
     A loop that adds noise with its last batch alone takes it, or zeros, by the number of the step.
     """
-    if name == "select_n" and _is_public(ins[0]):
-        cases = np.unique(host(ins[0].a))
-        return ins[1 + int(cases[0])] if len(cases) == 1 else None
-    if name == "mul":
-        return next((own for own in ins if _is_public(own) and not np.any(host(own.a))), None)
-    return None
+    if name != "select_n" or not _is_public(ins[0]):
+        return None
+    cases = np.unique(host(ins[0].a))
+    return ins[1 + int(cases[0])] if len(cases) == 1 else None
 
 
 def _is_public(value: Value) -> bool:

@@ -1,9 +1,12 @@
-"""Sums that begin as noise, to which records are added one by one."""
+"""Sums to which records or microbatches are added one by one: where their noise comes in, and what clips them."""
 
 from __future__ import annotations
 
+import linecache
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import mechanisms
@@ -97,3 +100,29 @@ def test_noise_that_comes_with_some_microbatches(weights):
     pair = mechanisms.worst_case_pair(records=RECORDS, dimension=6, clip=3.0)
     found = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
     assert [one.kind for one in found][:1] == kinds, found
+
+
+def of_half(row):
+    return row / jnp.maximum(1.0, jnp.linalg.norm(row[3:]))  # the line that measures
+
+
+@pytest.mark.parametrize("records", [RECORDS, RECORDS + 1], ids=["a microbatch of its own", "beside another"])
+@pytest.mark.parametrize("adding", [lambda add, micro: jax.lax.map(add, micro).sum(0), None], ids=["map", "scan"])
+def test_the_line_that_measures_a_record_is_named_in_microbatches(adding, records):
+    def summed(batch):
+        return jax.vmap(of_half)(batch).sum(0)
+
+    def step(key, rows):
+        micro = jnp.pad(rows, ((0, len(rows) % 2), (0, 0))).reshape(-1, 2, 6)
+        if adding is not None:
+            total = adding(summed, micro)
+        else:
+            total = jax.lax.scan(lambda had, batch: (had + summed(batch), None), jnp.zeros(6), micro)[0]
+        return total + jax.random.normal(key, (6,))
+
+    rows = np.random.default_rng(0).normal(size=(records + 1, 6)).astype("f4")
+    rows[-1] *= 9
+    pair = mechanisms.pair(rows[:-1], rows)
+    (found,) = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
+    assert found.kind == "too_little_noise"
+    assert linecache.getline(*found.lines[0]).rstrip().endswith("# the line that measures")
