@@ -91,6 +91,11 @@ class Finding:
     says: str
     """One or two sentences, with file:line in them."""
 
+    @property
+    def heading(self) -> str:
+        """The kind, and the line to look at first."""
+        return f"{self.kind} at {spelled(Place(own=self.lines[:1]))}" if self.lines else str(self.kind)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Round:
@@ -165,7 +170,7 @@ class Explanation:
     @property
     def of_this_code(self) -> str:
         """The same without what no replay sees."""
-        blocks = [f"{found.kind}\n  {found.says}{_at(found.lines)}" for found in self.suspicions]
+        blocks = [f"{found.heading}\n  {found.says}{_at(found.lines)}" for found in self.suspicions]
         if not self.findings:
             blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
         if self.rounds and self.stated is None:

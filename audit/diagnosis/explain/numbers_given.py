@@ -38,8 +38,8 @@ class Call:
     numbers: frozenset[tuple[str, float]]
 
     def has(self, number: float) -> bool:
-        """Whether it was given a number, or two factors of it."""
-        given = {value for _, value in self.numbers}
+        """Whether it reads a number, or two factors of it: what else it was given may be equal by chance."""
+        given = {value for name, value in self.numbers if name}
         return _near(number, [*given, *(one * other for one, other in itertools.combinations(given, 2))])
 
     def has_deviation(self, number: float) -> bool:
@@ -49,9 +49,24 @@ class Call:
         return _near(number, [*deviations, *(one * other for one in deviations for other in bounds)])
 
 
+@dataclasses.dataclass(frozen=True)
+class Returned:
+    """A number that a function of the user's returned, and the line."""
+
+    by: Call
+    line: int
+    number: float
+
+
 def went_wrong(code: Callable[[], object], places: Iterable[Place], right: float, wrong: float) -> Place | None:
-    """The line of the innermost function that was given the right number and not the wrong one, if there is one."""
-    calls = _watched(code)
+    """The line of the innermost function that was given the right number and not the wrong one, if there is one.
+
+    One that returned the wrong number is inside of all others.
+    """
+    calls, returns = _watched(code)
+    for own in returns:
+        if _near(wrong, [own.number]) and own.by.has_deviation(right) and not own.by.has(wrong):
+            return Place(own=((own.by.path, own.line),))
     for place in places:
         for depth, frame in enumerate(place.own):
             around = [call for call in calls if _holds(call, frame)]
@@ -65,17 +80,22 @@ def _holds(call: Call, frame: Frame) -> bool:
     return call.path == path and call.lines[0] <= line <= call.lines[1]
 
 
-def _watched(code: Callable[[], object]) -> list[Call]:
+def _watched(code: Callable[[], object]) -> tuple[list[Call], list[Returned]]:
     calls: dict[Call, None] = {}
+    running: dict[FrameType, Call] = {}
+    returns: dict[Returned, None] = {}
 
-    def watch(frame: FrameType, event: str, _: Any) -> None:
+    def watch(frame: FrameType, event: str, returned: Any) -> None:
         path = frame.f_code.co_filename
         if event == "call" and not path.startswith("<") and not is_library(path):
-            calls.setdefault(_call(frame))
+            running[frame] = _call(frame)
+            calls.setdefault(running[frame])
+        elif event == "return" and (call := running.pop(frame, None)) is not None and _is_number(returned):
+            returns.setdefault(Returned(call, frame.f_lineno, float(returned)))
 
     with calls_told_to(watch):
         code()
-    return list(calls)
+    return list(calls), list(returns)
 
 
 def _call(frame: FrameType) -> Call:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -57,6 +59,7 @@ class Noise:
 
     def __init__(self, key, total, number):
         self.key, self.total, self.multiplier, self.bound = key, total, number, 1.0
+        self.rate = number / 8  # equal to a wrong deviation, and never read
 
     @property
     def deviation(self):
@@ -67,6 +70,13 @@ class Noise:
 
     def share(self):
         return self.total + self.deviation / 8 * self.draw()
+
+    @property
+    def quarter(self):
+        return self.multiplier * self.bound / 4
+
+    def less(self):
+        return self.total + self.quarter * self.draw()
 
 
 @pytest.mark.parametrize(
@@ -86,3 +96,13 @@ def test_only_a_number_that_is_read_as_a_deviation_is_called_one(noisy, given):
     pair = mechanisms.worst_case_pair(records=4, dimension=6, clip=3.0)
     (found,) = explain(step, pair, key=jax.random.key(0), claim=guarantees.gaussian(mu=1.0)).findings
     assert ("is given the right deviation, 4" in found.says) is given, found.says
+
+
+def test_the_line_that_returns_a_wrong_deviation_stands_first():
+    def step(key, rows):
+        return Noise(key, (rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1.0)).sum(0), 1.0).less()
+
+    pair = mechanisms.worst_case_pair(records=4, dimension=6, clip=3.0)
+    (found,) = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
+    assert linecache.getline(*found.lines[0]).strip() == "return self.multiplier * self.bound / 4"
+    assert found.heading == f"too_little_noise at test_explain_first_lines.py:{found.lines[0][1]}"
