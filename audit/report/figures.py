@@ -165,7 +165,14 @@ def _legend(axes: Any, *, title: str | None = None, path: Path | None = None) ->
     spelled = [words if path is None else label(words, path) for words in labels]
     # 0.4 inches are the sample of a line and the margins
     lines = ["\n".join(textwrap.wrap(words, max(8, int(LETTERS * (width - 0.4))))) for words in spelled]
-    style = {"frameon": False, "handlelength": 2.2, "columnspacing": 1.0, "title": title, "title_fontsize": 7}
+    style = {
+        "frameon": False,
+        "handlelength": 2.2,
+        "columnspacing": 1.0,
+        "labelspacing": 0.3,
+        "title": title,
+        "title_fontsize": 7,
+    }
     renderer, taller = FigureCanvasAgg(figure).get_renderer(), 0.0
     for columns in range(min(MOST_COLUMNS, len(lines)), 0, -1):
         legend = figure.legend(handles, lines, ncols=columns, loc="outside lower center", **style)
@@ -229,10 +236,10 @@ def _draw_observed(record: AuditRecord, axes: Any) -> None:
     front = [grid for grid in record.grids if grid.member in judged or not several]
     behind = [grid for grid in record.grids if grid not in front]
     for number, grid in enumerate(behind):
-        name = "_" if number else "observed: other scores"
+        name = "_" if number else "other scores"
         axes.plot(*observed(grid), color=OTHERS, linewidth=0.7, zorder=1.5, label=name)
     for grid, dashes in zip(front, itertools.cycle(DASHES)):
-        name = f"observed: {grid.member}" if several else "observed"
+        name = grid.member.replace("_", " ") if several else "observed"
         axes.plot(*observed(grid), color=OBSERVED, linestyle=dashes, linewidth=1.1, zorder=4, label=name)
 
 
