@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 TRACERS: dict[str, str] = {"jax": "audit.diagnosis.explain.jaxprs", "torch": "audit.diagnosis.explain.torch_code"}
 """The module that follows each kind of code (``Described.tracer``); its function ``follow`` is a Tracer."""
+RISK = 1e-4
+"""Probability at most of saying of batches with the claim's rate that they always hold the record."""
+MOST_RUNS = 40
+"""That are made to see it."""
 
 
 @checked
@@ -50,6 +55,13 @@ class Stated:
         if self.noise_multiplier is None:
             return None
         return self.noise_multiplier / (1.0 if self.of_the_pair else self.reach)
+
+    @property
+    def runs_that_tell(self) -> int:
+        """How many runs whose first batches all hold the record show that every batch does; 0 where none are made."""
+        if self.rate is None or self.rate**MOST_RUNS > RISK:
+            return 0
+        return math.ceil(math.log(RISK) / math.log(self.rate))
 
 
 def implied_bound(stated: Stated, deviation: float | None) -> float | None:
@@ -189,8 +201,8 @@ def explain(
         require_matching(step, neighbours, claim)
     stated = stated_by(claim, step.parameters, neighbours, clip=clip, noise_multiplier=noise_multiplier)
     told = replayed(step, neighbours, key=key, stated=stated)
-    if claim is not None and told.rounds and step.tracer == "jax":
-        require_steps(step, claim, steps_taken(step, neighbours, both_sides(step, neighbours)))
+    if claim is not None and told.rounds:
+        require_steps(step, claim, steps_taken(step, neighbours, both_sides(step, neighbours, workers=0)))
     with warnings.catch_warnings():
         # told as a finding
         warnings.simplefilter("ignore")

@@ -307,16 +307,29 @@ def mixed(*, at: Place, through: Place | str | None = None) -> Finding:
     return dataclasses.replace(told, lines=frames_of([through, at])) if isinstance(through, Place) else told
 
 
-def in_every_batch(*, origin: Place, at: Place, runs: int, rate: float, constant: Place | None) -> Finding:
-    """A record that is in every batch, or that padding gives away; ``constant`` is where the batch's key is made."""
+def in_every_batch(
+    *,
+    origin: Place,
+    at: Place,
+    runs: int,
+    rate: float | None,
+    constant: Place | None = None,
+    taken: Place = NOWHERE,
+) -> Finding:
+    """A record that is in every batch, or that padding gives away.
+
+    ``constant`` is where the batch's key is made, ``taken`` where the places of its records are, if that is known.
+    """
+    batch = f"the sum of {spelled(origin)}" if taken is NOWHERE else f"the batch that is chosen at {spelled(taken)}"
     why = (
-        f"the sum of {spelled(origin)} holds every record, or what no mask hides and no batch holds changes it, such "
+        f"{batch} holds every record, or what no mask hides and no batch holds changes it, such "
         "as padding or the number of records"
     )
     if constant is not None:
         why = f"a number for each record is drawn from the constant key of {spelled(constant)}, the same in every run"
     told = found(Kind.IN_EVERY_BATCH, origin=origin, at=at, runs=runs, rate=rate, why=why)
-    return told if constant is None else dataclasses.replace(told, lines=frames_of([constant, origin, at]))
+    first = taken if constant is None else constant
+    return dataclasses.replace(told, lines=frames_of([first, origin, at]))
 
 
 def constant_batches(*, draw: Place, seeded: Place | None = None, rate: float | None) -> Finding:

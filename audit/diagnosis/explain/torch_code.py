@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import math
 import sys
@@ -27,6 +28,7 @@ from audit.diagnosis.explain.findings import (
     earlier_rounds,
     found,
     held_again,
+    in_every_batch,
     led,
     mixed,
     noise_scale,
@@ -80,7 +82,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     replay = importlib.import_module("mechanisms.adapters.pytorch.replay.replay")
     try:
         settings = {"noise_multiplier": stated.due, "sampled": stated.rate is not None}
-        seen = _looked_at(replay, code, *sides, seed=seed, **settings)
+        seen = _looked_at(replay, code, *sides, seed=seed, runs=stated.runs_that_tell, **settings)
     except Exception as error:
         told = own_error if _fails_alone(code, sides, seed, type(error)) else broken_off
         return Explanation(findings=(told(error),))
@@ -140,14 +142,19 @@ def _generators_kept() -> contextlib.AbstractContextManager[None]:
     return importlib.import_module("mechanisms.adapters.pytorch.streams").generators_kept()
 
 
-def _looked_at(replay: Any, *code: Any, **settings: Any) -> Any:
-    """The look that shows most, a cause before a consequence: findings must not depend on who is in the batch."""
+def _looked_at(replay: Any, *code: Any, runs: int, **settings: Any) -> Any:
+    """The look that shows most, a cause before a consequence: findings must not depend on who is in the batch.
+
+    Where none shows anything, also whether ``runs`` that leave the batch to chance all hold the record.
+    """
     looks: list[Any] = []
     for company in replay.COMPANY:
-        looks.append(replay.Replay(*code, **settings, company=company).seen())
+        own = replay.Replay(*code, **settings, company=company)
+        looks.append(own.seen())
         if _shows(looks[-1]) == CAUSE or not looks[0].again:
             break
-    return max(looks, key=_shows)
+    seen = max(looks, key=_shows)
+    return seen if seen.facts else dataclasses.replace(seen, facts=own.always_there(runs))
 
 
 def _shows(seen: Any) -> int:
@@ -269,6 +276,8 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable
     if fact.kind == Kind.TOO_LITTLE_NOISE:
         return _too_little(fact.words, places, readers, stated, once_more)
     if fact.kind == Kind.IN_EVERY_BATCH:
+        if "at" in places:
+            return in_every_batch(**places, runs=stated.runs_that_tell, rate=stated.rate)
         return constant_batches(**places, rate=stated.rate)
     if fact.kind == Kind.KEY_USED_TWICE:
         if "shared" in places:

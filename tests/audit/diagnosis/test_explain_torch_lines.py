@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-import guarantees
 from audit.diagnosis.explain import explain
 from mechanisms import Neighbours, callable_step, torch_training
 
@@ -529,33 +528,6 @@ def test_what_comes_after_the_step_is_said(releases):
 def test_a_part_without_noise_leaves_no_round_judged():
     assert [one.judged for one in explained(masked).rounds] == [False]
     assert "(not judged)" in str(explained(masked))
-
-
-SAMPLED = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=steps.NOISE)
-
-
-def batches_by(make):
-    def step(seed, data):
-        torch.manual_seed(seed)
-        generator = torch.Generator().manual_seed(make(seed))
-        taken = torch.rand(len(data[0]), generator=generator) < 0.5
-        return total_of([column[taken] for column in data]) + steps.noise()
-
-    return step
-
-
-def test_batches_of_a_constant_seed_are_named_where_the_claim_samples():
-    step = batches_by(lambda seed: 7)
-    (found,) = explained(step, claim=SAMPLED).findings
-    _, start = inspect.getsourcelines(step)
-    assert found.kind == "in_every_batch"
-    assert found.lines == ((__file__, start + 2), (__file__, start + 3))
-    assert not explained(step).findings, "public batches are no fault of a claim without sampling"
-
-
-@pytest.mark.parametrize("make", [lambda seed: seed + 1, lambda seed: int(torch.randint(2**31, ()))])
-def test_batches_whose_seed_follows_the_trials_are_left_alone(make):
-    assert not explained(batches_by(make), claim=SAMPLED).findings
 
 
 def one_tensor_without_noise(seed, data):

@@ -119,8 +119,8 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     # one leaf's noise says more than the mean over all of them
     short = short_leaves(_by_round(program, longest).values(), stated.due)
     findings += short or _too_little(program, runs, stated)
-    if stated.rate is not None and OTHER_REASONS.isdisjoint(one.kind for one in findings):
-        findings += always_there(program, key, runs, stated.rate)
+    if OTHER_REASONS.isdisjoint(one.kind for one in findings):
+        findings += always_there(program, key, runs, stated)
     releases = [one for run in runs for one in run.lockstep.meetings.releases]
     correlated = dict.fromkeys(one.draw for one in releases if one.correlated)
     why = "is correlated in a way that is not followed"

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import jax
 
+from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Finding, in_every_batch
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
 from audit.diagnosis.explain.jaxprs.value import Release
 from audit.diagnosis.explain.places import Place
 from audit.trials.threefry import fold_in
 
-RISK = 1e-4
-"""Probability at most of saying so of batches with the claim's rate."""
-MOST_RUNS = 40
 KEY = 2000
 """Folded into the key of the first runs for those of this look."""
 
 
-def always_there(program: Program, key: jax.Array, runs: Sequence[Run], rate: float) -> list[Finding]:
+def always_there(program: Program, key: jax.Array, runs: Sequence[Run], stated: Stated) -> list[Finding]:
     """That the record moved the first round of every run, if batches of that rate would hardly ever show so.
 
     The runs at hand were drawn until they show the record, so only fresh ones count.
     """
     top = _moved(runs[-1])
-    if rate**MOST_RUNS > RISK or top is None:
+    number, rate = stated.runs_that_tell, stated.rate
+    if not number or rate is None or top is None:
         return []
-    number = math.ceil(math.log(RISK) / math.log(rate))
     for which in range(number):
         if _moved(run_once(program, fold_in(key, KEY + which))) is None:
             return []

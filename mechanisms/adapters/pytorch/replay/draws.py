@@ -72,10 +72,11 @@ class Draw:
 class Bank:
     """The values of every draw by its slot, and what the draws of the extra record are.
 
-    ``company`` says of the first other records whether a Poisson sampler takes them; the rest is left to chance.
+    ``taken`` is the uniform number with which a Poisson sampler takes the record; None leaves that to chance.
+    ``company`` says of the first other records whether it takes them; the rest is left to chance.
     """
 
-    def __init__(self, place: Place | None = None, *, taken: float = 0.0, company: tuple[bool, ...] = ()):
+    def __init__(self, place: Place | None = None, *, taken: float | None = 0.0, company: tuple[bool, ...] = ()):
         self._values: dict[Slot, torch.Tensor] = {}
         self.place, self._taken, self._company = place, taken, company
         self.in_company = False
@@ -124,7 +125,7 @@ class Bank:
 
     def _choose(self, name: str, value: torch.Tensor, index: int, others: dict[int, bool]) -> None:
         """Let a Poisson sampler take the record: a batch without it shows nothing of what it does."""
-        if self.place is None or value.dim() != 1:
+        if self.place is None or self._taken is None or value.dim() != 1:
             return
         if len(value) not in (self.place.records, self.place.records + 1):
             return
@@ -142,7 +143,7 @@ class Bank:
 
     def _choose_alone(self, name: str, value: torch.Tensor, passed: int) -> None:
         """The same where a loop over records draws one number for each: ``passed`` records came before this one."""
-        if self.place is None or value.numel() != 1 or passed != self.place.index:
+        if self.place is None or self._taken is None or value.numel() != 1 or passed != self.place.index:
             return
         if name in UNIFORM and value.is_floating_point():
             value.fill_(self._taken)

@@ -29,6 +29,7 @@ from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise, re
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.same_noise import (
     drawn_by_the_seed,
+    moved_at_first,
     of_one_seed,
     picking,
     same_batches_in_every_run,
@@ -140,6 +141,18 @@ class Replay:
                 why="random numbers that no PyTorch generator draws (NumPy's, Python's) reach the release",
             )
         return self._answer(one, other, told)
+
+    def always_there(self, runs: int) -> tuple[Fact, ...]:
+        """That the record moves the first round of so many runs, in which nothing made a batch hold it."""
+        fact = None
+        for number in range(runs):
+            bank, more = Bank(self._place, taken=None), {"seed": self._seed + 1 + number, "stirred": True}
+            one = self._further(self._without, None, bank=bank, **more)
+            other = None if one is None else self._further(self._with, one, bank=bank, **more)
+            fact = None if other is None else moved_at_first(other)
+            if fact is None:
+                return ()
+        return () if fact is None else (fact,)
 
     def outputs(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None:
         """What both sides release on the same draws, nothing made equal; None where PyTorch draws nothing."""
@@ -379,13 +392,13 @@ class Replay:
 
     def _about_numbers(self, one: Run, other: Run) -> None:
         """Numbers of the data that Python reads: whether others in their place would change what is released."""
-        read = other.ledger.read_otherwise()
-        for up in (True, False) if read and not self._facts else ():
-            again = self._further(self._without, None, swayed=dict.fromkeys(read, up))
-            if again is None or releases_differ(one, again):
-                why = "what is released depends on a number of the data that Python reads, as a branch on a loss does"
-                self._say("not_followed", {"at": read[-1]}, why=f"{why}; here both datasets take the same way")
-                return
+        read = [] if self._facts else other.ledger.read_otherwise()
+        runs = [self._further(self._without, None, swayed=dict.fromkeys(read, up)) for up in (True, False) if read]
+        # an error in one of them is that of a check, as of labels that one_hot is given
+        ended = [run for run in runs if run is not None]
+        if read and (not ended or any(releases_differ(one, run) for run in ended)):
+            why = "what is released depends on a number of the data that Python reads, as a branch on a loss does"
+            self._say("not_followed", {"at": read[-1]}, why=f"{why}; here both datasets take the same way")
 
     def _with_number(self, fact: Fact, one: Run, other: Run) -> Fact:
         """A released value that meets a number of the data: with where Python read it, if it is such a number."""

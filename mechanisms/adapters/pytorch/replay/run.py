@@ -78,6 +78,8 @@ class Run(Results, TorchDispatchMode):
         self.lost: list[str] = []
         self.repeated: Stack = ()
         """Where the places were made by which a record was taken more than once into one batch."""
+        self.chosen_at: Stack = ()
+        """The same of the first batch."""
         self._swayed, self._turns = swayed or {}, 0
 
     def mark(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -123,9 +125,11 @@ class Run(Results, TorchDispatchMode):
         if args and id(args[0]) in self._records:
             rows = rows_read(name, args)
             self.batches[self.ledger.phase] |= rows
-            if name in ("index", "index_select") and 0 < len(rows) < len(out):
+            if name in ("index", "index_select") and rows:
                 places = known.get(id(args[2] if name == "index_select" else args[1][0]))
-                self.repeated = self.repeated or (places is not None and places.drawn) or stack()
+                made = (places is not None and places.drawn) or stack()
+                self.repeated = self.repeated or (made if len(rows) < len(out) else ())
+                self.chosen_at = self.chosen_at if self.ledger.phase else made
         elif cells and name in COPYING and self._is_copy(out):
             # whoever puts all records into one tensor has not taken a batch yet
             self._records[id(out)] = out
