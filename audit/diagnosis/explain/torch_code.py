@@ -200,8 +200,12 @@ def _too_little(
         elif exceeds and (wrong := _wrong_factor(cost.weights, stated.clip)) is not None:
             lead, since = wrong
             more += since
-        if "repeated" in places and not apart:
-            lead = places["repeated"]
+        times = cost.sensitivity / (stated.reach * stated.clip) if stated.clip else 0.0
+        # as many clipping norms as there are parts of the batch that hold it
+        rightly = not cost.weights and abs(times - words["times"]) <= SLACK * times
+        repeated = places.get("repeated", places["again"] if rightly else NOWHERE)
+        if repeated is not NOWHERE and not apart:
+            lead = repeated
             more += held_again(lead)
     elif not cost.shared:
         right = promise * (stated.clip or cost.sensitivity)

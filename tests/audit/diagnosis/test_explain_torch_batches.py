@@ -16,13 +16,13 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from diagnosis import torch_steps as steps  # noqa: E402
 
 
-def explained(step):
+def explained(step, **stated):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(21, steps.COLUMNS)).astype("f4"), rng.normal(size=21).astype("f4")
     x[-1], y[-1] = 6 * x[-1], -20
     without, with_record = ((torch.tensor(x[:n]), torch.tensor(y[:n])) for n in (20, 21))
     pair = Neighbours(without=without, with_record=with_record, relation="add_remove")
-    return explain(callable_step(step), pair, key=jax.random.key(3), noise_multiplier=steps.NOISE)
+    return explain(callable_step(step), pair, key=jax.random.key(3), noise_multiplier=steps.NOISE, **stated)
 
 
 def poisson(data):
@@ -68,3 +68,43 @@ def test_packed_batches_are_not_judged_and_the_reason_is_true():
     (only,) = explained(packed).findings
     assert only.kind == "not_followed"
     assert "the batches of the two datasets differ" in only.says
+
+
+def read_twice(seed, data):
+    torch.manual_seed(seed)
+    places = torch.nonzero(poisson(data)).flatten()
+    places = places.repeat(2)  # wrong
+    return sum(steps.clipped(data[0][part]).sum(0) for part in places.chunk(2)) + steps.noise()
+
+
+def measured_too(seed, data):
+    torch.manual_seed(seed)
+    places = torch.nonzero(poisson(data)).flatten()
+    assert len(data[0][places]) == len(places)
+    rows = data[0][places]
+    return (2 * steps.clipped(rows)).sum(0) + steps.noise()
+
+
+def test_a_batch_that_holds_everybody_twice_is_named_where_it_is_made():
+    (found,) = explained(read_twice, clip=steps.CLIP).findings
+    source, start = inspect.getsourcelines(read_twice)
+    assert found.lines[0] == (__file__, start + 3), source[3]
+    assert "a batch holds a record more than once" in found.says
+
+
+def test_a_record_that_is_read_twice_and_summed_once_is_not_called_held_twice():
+    (found,) = explained(measured_too, clip=steps.CLIP).findings
+    assert "more than once" not in found.says
+
+
+def spread_over_rows(seed, data):
+    torch.manual_seed(seed)
+    row = torch.randn(1).expand(steps.COLUMNS)  # wrong
+    return steps.clipped(data[0]).sum(0) + steps.CLIP * steps.NOISE * row
+
+
+def test_few_numbers_are_named_where_they_are_spread():
+    (found,) = explained(spread_over_rows).findings
+    source, start = inspect.getsourcelines(spread_over_rows)
+    assert found.kind == "key_used_twice"
+    assert found.lines[0] == (__file__, start + 2), source[2]

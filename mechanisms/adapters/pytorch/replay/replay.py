@@ -126,7 +126,7 @@ class Replay:
         told: Sequence[Cost] = costs[0]
         dependent = any("shared" in fact.stacks for fact in self._facts)
         if not self._about_tensors(one, other) and self._stated is not None and not dependent:
-            places = {"repeated": other.repeated, "begun": other.begun}
+            places = {"repeated": other.repeated, "again": other.again, "begun": other.begun}
             short = short_rounds(costs, self._stated, last=self._last_round(), **places)
             if short is not None:
                 fact, told = short

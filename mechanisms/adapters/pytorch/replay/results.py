@@ -59,6 +59,8 @@ class Results:
         self.begun: dict[Stack, Stack] = {}
         """Where a sum of an earlier round was added to a later one, and where the tensor of both was last emptied."""
         self._constants = Memory()
+        self._spread = Memory()
+        """Where a tensor was last spread over more places than it has numbers."""
         self.ranks = False
         """Whether values of records were picked by their size."""
 
@@ -116,7 +118,8 @@ class Results:
         terms = noise.followed(done)
         shared = next((cell.shared for cell in noisy if cell.shared), ())
         if terms is not None and not shared and not terms.plain:
-            shared = done.where
+            spread = (self._spread.get(part) for part, cell in done.pairs if cell.noise and 0 in part.stride())
+            shared = next((cell.drawn for cell in spread if cell is not None), done.where)
         found = Cell(
             variance=shadow(done.out, noise.carried(done) if terms is None else variance_in(terms)),
             terms=laid(done.out, terms),

@@ -80,6 +80,9 @@ class Run(Results, TorchDispatchMode):
         """Where the places were made by which a record was taken more than once into one batch."""
         self.chosen_at: Stack = ()
         """The same of the first batch."""
+        self.again: tuple[Stack, int] = ((), 1)
+        """Where they were made in which the record stands more than once between two releases, and how often."""
+        self._reads: dict[tuple[int, int, int], set[int]] = collections.defaultdict(set)
         self._swayed, self._turns = swayed or {}, 0
 
     def mark(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -126,10 +129,13 @@ class Run(Results, TorchDispatchMode):
             rows = rows_read(name, args)
             self.batches[self.ledger.phase] |= rows
             if name in ("index", "index_select") and rows:
-                places = known.get(id(args[2] if name == "index_select" else args[1][0]))
-                made = (places is not None and places.drawn) or stack()
+                places = args[2] if name == "index_select" else args[1][0]
+                cell = known.get(id(places))
+                made = (cell is not None and cell.drawn) or stack()
                 self.repeated = self.repeated or (made if len(rows) < len(out) else ())
                 self.chosen_at = self.chosen_at if self.ledger.phase else made
+                if self._bank.place is not None and self._bank.place.index in rows:
+                    self._read_again(args[0], places, made)
         elif cells and name in COPYING and self._is_copy(out):
             # whoever puts all records into one tensor has not taken a batch yet
             self._records[id(out)] = out
@@ -149,6 +155,13 @@ class Run(Results, TorchDispatchMode):
                     if isinstance(part, torch.Tensor):
                         self.memory.put(part, Cell(data=any(cell.data for cell in cells), opaque=True))
         return out
+
+    def _read_again(self, records: torch.Tensor, places: torch.Tensor, made: Stack) -> None:
+        """The record is in two parts of one tensor of places; whoever reads the same part twice may sum it once."""
+        parts = self._reads[self.ledger.phase, id(records), places.untyped_storage()._cdata]
+        parts.add(places.storage_offset())
+        if len(parts) > self.again[1]:
+            self.again = made, len(parts)
 
     def _is_copy(self, tensor: torch.Tensor) -> bool:
         """Whether it holds all records, in their order."""
@@ -250,6 +263,8 @@ class Run(Results, TorchDispatchMode):
         looked_at = set() if writes else {part.untyped_storage()._cdata for part in parts}
         for result in results:
             if result.untyped_storage()._cdata in looked_at:
+                if name == "expand":
+                    self._spread.put(result, Cell(drawn=where))
                 continue
             if name in noise.NEW or not pairs:
                 self.memory.put(result, overwritten(self.memory.get(result), result, where))
