@@ -148,13 +148,13 @@ def _looked_at(replay: Any, *code: Any, runs: int, **settings: Any) -> Any:
     Where none shows anything, also whether ``runs`` that leave the batch to chance all hold the record.
     """
     looks: list[Any] = []
-    for company in replay.COMPANY:
-        own = replay.Replay(*code, **settings, company=company)
+    replays = [replay.Replay(*code, **settings, company=company) for company in replay.COMPANY]
+    for own in replays:
         looks.append(own.seen())
         if _shows(looks[-1]) == CAUSE or not looks[0].again:
             break
     seen = max(looks, key=_shows)
-    return seen if seen.facts else dataclasses.replace(seen, facts=own.always_there(runs))
+    return seen if seen.facts else dataclasses.replace(seen, facts=replays[0].always_there(runs))
 
 
 def _shows(seen: Any) -> int:

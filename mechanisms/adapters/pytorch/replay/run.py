@@ -159,7 +159,7 @@ class Run(Results, TorchDispatchMode):
     def _read_again(self, records: torch.Tensor, places: torch.Tensor, made: Stack) -> None:
         """The record is in two parts of one tensor of places; whoever reads the same part twice may sum it once."""
         parts = self._reads[self.ledger.phase, id(records), places.untyped_storage()._cdata]
-        parts.add(places.storage_offset())
+        parts.add(int(places.storage_offset()))
         if len(parts) > self.again[1]:
             self.again = made, len(parts)
 
