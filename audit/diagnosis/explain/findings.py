@@ -9,7 +9,7 @@ import dataclasses
 import enum
 from collections.abc import Iterable
 
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, frames_of, spelled
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, frames_of, function_around, spelled
 from audit.trials.library_files import relative
 
 
@@ -363,7 +363,8 @@ def after_sum(*, at: Place, origin: Place, readers: set[Frame], measured: Place 
 
     ``measured`` is where its length is taken, where that is known.
     """
-    lead = among_records(at, readers)
+    # who sums records has them
+    lead = among_records(at, readers | set(map(function_around, origin.own[:1])))
     called = _called(lead.own[:1], at)
     return led(found(Kind.CLIPPED_AFTER_SUM, at=at, called=called, beside=[measured], origin=origin), lead)
 

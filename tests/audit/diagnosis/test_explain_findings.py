@@ -99,7 +99,9 @@ def test_a_terminal_shows_the_kind_the_lines_and_the_rounds():
         rounds=(Round(number=1, sensitivity=2.0, noise_deviation=3.0, multiplier=1.5),),
     )
     text = str(told)
-    assert text.startswith("randomness_from_data\n  The random numbers drawn at train.py:12 depend on the data.")
+    assert text.startswith(
+        "randomness_from_data at train.py:12\n  The random numbers drawn at train.py:12 depend on the data."
+    )
     assert "\n    /home/me/train.py:12\n" in text
     assert "Not judged: a loop depends on data." in text
     assert "      1            2                3         1.5" in text
