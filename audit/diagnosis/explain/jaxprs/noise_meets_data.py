@@ -258,8 +258,8 @@ def _alike(one: np.ndarray, other: np.ndarray) -> bool:
     left, right = one.ravel()[:size], other.ravel()[:size]
     if np.array_equal(left, right):
         return bool(np.any(left))
-    # noise times zero is no noise, and no copy of another
-    if size < FEWEST_ALIKE or not (np.all(left) and np.all(right)) or not np.all(np.isfinite(left)):
+    # noise times zero is no noise and no copy of another, and one number in every coordinate is like any other one
+    if len(np.unique(left)) < FEWEST_ALIKE or not (np.all(left) and np.all(right)) or not np.all(np.isfinite(left)):
         return False
     ratio = right / left
     return bool(np.all(np.abs(ratio - ratio[0]) <= 1e-4 * abs(ratio[0])))
