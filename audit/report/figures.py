@@ -97,7 +97,12 @@ def overview(records: tuple[AuditRecord, ...], axes: Any) -> None:
     proven = {row: record.epsilon(record.report_delta) for row, record in rows.items()}
     claimed = {row: found for row, record in rows.items() if np.isfinite(found := _claimed(record, "epsilon"))}
     most = {row: found for row, record in rows.items() if (found := _most(record)) is not None}
-    axes.barh([*proven], [*proven.values()], height=0.35, color=PROVEN, label="proven, at least")
+    # a claim may be violated at another point of its curve, with a bar that ends before what is claimed here
+    for words, violated in (("proven, at least", False), ("the same, claim violated", True)):
+        own = {row: found for row, found in proven.items() if (rows[row].verdict == "violation") == violated}
+        if own:
+            face = PROVEN if violated else "none"
+            axes.barh([*own], [*own.values()], height=0.35, facecolor=face, edgecolor=PROVEN, label=words)
     axes.plot([*claimed.values()], [*claimed], "|", color=CLAIM, markersize=11, markeredgewidth=1.6, label="claimed")
     if most:
         axes.plot([*most.values()], [*most], "D", color=CEILING, fillstyle="none", label="ceiling")

@@ -149,7 +149,10 @@ def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
         f"{_short(visible(record.name))}: miss rate against false-alarm rate, linear and logarithmic."
         for record in alone
     ]
-    captions.append("Proven and claimed $\\varepsilon$ of all audits.")
+    captions.append(
+        "Proven and claimed $\\varepsilon$ of all audits. Where a bar is filled the claim is violated, "
+        "there or at another point of its curve."
+    )
     lines = [r"% needs \usepackage{graphicx}"]
     for place, (name, caption) in enumerate(zip(names, captions, strict=False), start=1):
         lines += [
