@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from diagnosis import padded, replayed
 
+import mechanisms
 from audit.diagnosis.explain import explain
 
 
@@ -77,3 +83,36 @@ def test_a_round_that_is_followed_is_judged_beside_one_that_is_not():
 def test_batches_in_which_the_taken_records_move_are_never_accused(taking):
     for seed in (1, 3, 4, 5):
         assert told(padded.NOT_JUDGED[taking], seed).suspicions == ()
+
+
+def cut_by_a_loop(key, rows, *, bound, take):
+    places = jnp.pad(rows, [(0, 8 - len(rows)), (0, 0)])
+    places = places if take is by_offset else places.reshape(4, 2, -1)
+
+    def add(turn, total):
+        part = take(places, turn)
+        size = jnp.linalg.norm(part, axis=1)
+        factor = jnp.minimum(1.0, bound / jnp.maximum(size, 1e-12))  # THE BOUND
+        return total + factor @ part
+
+    total = jax.lax.fori_loop(0, 4, add, jnp.zeros(rows.shape[1]))
+    return total + jax.random.normal(key, total.shape)
+
+
+def by_offset(places, turn):
+    return jax.lax.dynamic_slice_in_dim(places, 2 * turn, 2)
+
+
+def by_number(places, turn):
+    return places[turn]
+
+
+@pytest.mark.parametrize("take", [by_offset, by_number])
+@pytest.mark.parametrize("bound", [1.0, 2.0])
+def test_what_a_loop_cuts_from_a_batch_keeps_its_records(bound, take):
+    rows = np.random.default_rng(1).normal(size=(6, 3)).astype("f4") * 9
+    step = functools.partial(cut_by_a_loop, bound=bound, take=take)
+    told = explain(step, mechanisms.pair(rows[:-1], rows), key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
+    source, start = inspect.getsourcelines(cut_by_a_loop)
+    (line,) = [start + number for number, text in enumerate(source) if "# THE BOUND" in text]
+    assert [one.lines[0] for one in told.findings] == ([] if bound == 1.0 else [(__file__, line)])

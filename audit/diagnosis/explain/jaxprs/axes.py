@@ -118,7 +118,7 @@ def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any
     axis = _axis(name, params, ins, place, tag.axis, np.shape(value.a), np.shape(a))
     if axis is None or axis >= np.ndim(a):
         return None
-    slots = _slots(name, params, ins, place, tag, np.shape(a)[axis])
+    slots = _slots(name, params, ins, place, tag, np.shape(a))
     for mask in _masks(ins, np.shape(a)):
         slots |= {slot for (slot,) in _differing(mask.a, mask.b, axis)}
     others = [other.tag for _, other in tagged[1:] if other.tag is not None and other.tag.axis == axis]
@@ -154,8 +154,7 @@ def _in_groups(
         return None
     others = [other.tag for other in ins if other.tag is not None and other.tag.groups == tag.groups]
     places = tag.places.union(*(other.places for other in others if other.axis == tag.axis))
-    if name == "slice":
-        start = params["start_indices"]
+    if (start := _starts(name, params, ins, after)) is not None:
         moved = ((group - start[tag.groups], slot - start[tag.axis]) for group, slot in places)
         places = frozenset(one for one in moved if 0 <= one[0] < after[groups] and 0 <= one[1] < after[axis])
     for mask in _masks(ins, after):
@@ -225,6 +224,8 @@ def _axis(
     same = len(before) == len(after) and before[axis] == after[axis]
     if "window_dimensions" in params:
         return axis if same and params["window_dimensions"][axis] == 1 else None
+    if name == "dynamic_slice" and place == 0 and _starts(name, params, ins, after) is not None:
+        return axis
     if name in ("dynamic_slice", "split", "dynamic_update_slice"):
         return axis if same and place == 0 else None
     # an axis of one entry may meet one of several
@@ -243,17 +244,29 @@ def _of_product(params: dict[str, Any], ins: Sequence[Value], place: int, axis: 
     return first + free.index(axis)
 
 
-def _slots(name: str, params: dict[str, Any], ins: Sequence[Value], place: int, tag: Tag, size: int) -> frozenset[int]:
+def _starts(name: str, params: dict[str, Any], ins: Sequence[Value], after: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Where a part is cut out, if one is, by numbers that are the same on both sides."""
+    if name == "slice":
+        return params["start_indices"]
+    if name != "dynamic_slice" or any(value.differs for value in ins[1:]):
+        return None
+    last = [size - own for size, own in zip(np.shape(ins[0].a), after, strict=True)]
+    return tuple(min(max(int(host(value.a)), 0), most) for value, most in zip(ins[1:], last, strict=True))
+
+
+def _slots(
+    name: str, params: dict[str, Any], ins: Sequence[Value], place: int, tag: Tag, after: tuple[int, ...]
+) -> frozenset[int]:
     if name == "concatenate" and params["dimension"] == tag.axis:
         ahead = sum(np.shape(value.a)[tag.axis] for value in ins[:place])
         return frozenset(slot + ahead for slot in tag.slots)
     if name == "pad":
         return frozenset(slot + params["padding_config"][tag.axis][0] for slot in tag.slots)
-    if name == "slice":
-        start = params["start_indices"][tag.axis]
-        return frozenset(slot - start for slot in tag.slots if 0 <= slot - start < size)
+    if (starts := _starts(name, params, ins, after)) is not None:
+        moved = (slot - starts[tag.axis] for slot in tag.slots)
+        return frozenset(slot for slot in moved if 0 <= slot < after[tag.axis])
     if name == "rev" and tag.axis in params["dimensions"]:
-        return frozenset(size - 1 - slot for slot in tag.slots)
+        return frozenset(after[tag.axis] - 1 - slot for slot in tag.slots)
     return tag.slots
 
 
