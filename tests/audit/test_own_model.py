@@ -58,7 +58,7 @@ def noisy(key, rows):
     ("step", "message"),
     [
         (lambda key, rows: np.asarray(rows).sum(0), r"side 'without'.*TracerArray.*mechanisms\.callable_step"),
-        (lambda key, rows: "text", r"called as step\(key, dataset\)"),
+        (lambda key, rows: "text", r"it returns a str, and a step must return an array.*test_own_model\.py:\d+"),
         (lambda key, rows: {}["weights"], r"side 'without' at \S*test_own_model\.py:\d+: KeyError: 'weights'"),
     ],
 )
