@@ -94,10 +94,12 @@ class Keys:
         """Draws from one key: each with the first before it that is alike, and with the first that is not."""
         pairs: dict[tuple[int, int], None] = {}
         for uses in self._uses.values():
-            own = [number for number in uses if number not in unused]
-            for place, number in enumerate(own):
-                alike = [self._draws[one] == self._draws[number] for one in own[:place]]
-                pairs.update({(own[alike.index(kind)], number): None for kind in (True, False) if kind in alike})
+            firsts: dict[Use, int] = {}
+            for number in (one for one in uses if one not in unused):
+                use = self._draws[number]
+                unlike = next((before for known, before in firsts.items() if known != use), None)
+                pairs.update({(before, number): None for before in (firsts.get(use), unlike) if before is not None})
+                firsts.setdefault(use, number)
         return sorted(pairs, key=lambda pair: pair[1])
 
     def _both(self, first: Place, second: Place) -> None:
