@@ -101,6 +101,8 @@ def checked(thing: Thing) -> Thing:
     assert isinstance(thing, types.FunctionType)
     parameters = inspect.signature(thing).parameters
     named, open_ended = tuple(parameters), any(own.kind is own.VAR_KEYWORD for own in parameters.values())
+    by_place = sum(own.kind in (own.POSITIONAL_ONLY, own.POSITIONAL_OR_KEYWORD) for own in parameters.values())
+    by_place = len(named) if any(own.kind is own.VAR_POSITIONAL for own in parameters.values()) else by_place
     # annotations are read at the first call: until then they may name what is not yet defined
     rules = functools.cache(lambda: rules_of(thing))
 
@@ -109,6 +111,8 @@ def checked(thing: Thing) -> Thing:
         held = rules()
         if not open_ended and (unknown := [name for name in more if name not in parameters]):
             raise TypeError(f"{thing.__name__}() got an unexpected keyword argument {_misspelt(unknown[0], named)}")
+        if by_place < len(given) <= len(named):
+            raise TypeError(_by_name(thing, named, given, by_place))
         for name, value in (*zip(named, given, strict=False), *more.items()):
             rule = held.get(name)
             if rule is not None and not rule.holds(value):
@@ -116,6 +120,13 @@ def checked(thing: Thing) -> Thing:
         return thing(*given, **more)
 
     return call  # pyright: ignore[reportReturnType]
+
+
+def _by_name(thing: types.FunctionType, named: Sequence[str], given: Sequence[Any], by_place: int) -> str:
+    """How to write a call whose arguments have names that were left out."""
+    owner = thing.__qualname__.split(".")[-2] if thing.__name__ == "__init__" else thing.__name__
+    meant = ", ".join(f"{name}={shown(value)}" for name, value in list(zip(named, given, strict=False))[by_place:])
+    return f"{owner}() takes {'this argument' if len(given) == by_place + 1 else 'these arguments'} by name: {meant}."
 
 
 def _misspelt(word: str, known: Sequence[str]) -> str:

@@ -56,11 +56,11 @@ class ModelEstimate:
     @property
     def wording(self) -> str:
         """The only words in which this estimate may be shown."""
-        free = f"the assumption-free bound on the same data is {at_least(self.assumption_free, '.4g')}."
+        free = f"the assumption-free bound on the same data is {at_least(self.assumption_free)}."
         if self.epsilon is None:
             reasons = ", ".join(f"{name} p = {self.gate.checks[name]:.1e}" for name in self.gate.failed)
             return f"{self.scores:,} scores contradict {self.family} ({reasons}), so it gives no estimate; {free}"
-        epsilon = at_least(self.epsilon, ".4g")
+        epsilon = at_least(self.epsilon)
         return (
             f"IF the scores follow {self.family} exactly, also beyond the data, then epsilon >= {epsilon} "
             f"(delta {self.delta:g}, risk {self.risk:g}); {self.scores:,} scores did not contradict {self.family}; "

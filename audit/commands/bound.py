@@ -96,7 +96,7 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     heads = {"epsilon": f"epsilon at delta {arguments.delta:g}", "delta": "delta at epsilon 0", "mu": "mu"}
     proven_by_all = {"epsilon": found.epsilon(arguments.delta), "delta": found.delta(0.0), "mu": found.mu}
     for number in found.numbers:
-        proven, beside = (at_least(value, ".4f") for value in (proven_by_all[number.name], number.rectangle))
+        proven, beside = (at_least(value) for value in (proven_by_all[number.name], number.rectangle))
         print(f"{heads[number.name] + ':':26}at least {proven}   (limits on each error rate alone: {beside})")
     if found.summary is not None:
         _print_summary(found.summary)
@@ -114,7 +114,7 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
         if number.name == "epsilon":
             question, share = EpsilonAt(delta=arguments.delta), found.shares["epsilon"]
             most = max(number.at_least, without_errors(judged, question, number, share=share))
-            print(f"So many scores can prove at most epsilon {at_most(most, '.4f')}: a lower bound is not the leak.")
+            print(f"So many scores can prove at most epsilon {at_most(most)}: a lower bound is not the leak.")
     if found.judgement is not None:
         print("The verdict on the claim has a share of the risk: without --claim these bounds may be a little higher.")
     if found.judgement is not None:

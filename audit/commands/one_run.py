@@ -47,11 +47,11 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
 
 
 def _not_gdp(found: OneRun) -> str:
-    return f"not mu-GDP for any mu up to {at_least(found.mu, '.4f')}; about Gaussian DP only, it bounds no epsilon"
+    return f"not mu-GDP for any mu up to {at_least(found.mu)}; about Gaussian DP only, it bounds no epsilon"
 
 
 def _print(found: OneRun, claim: Claim | None, *, delta: float, declared: bool) -> None:
-    print(f"epsilon at delta {delta:g}: at least {at_least(found.epsilon(delta), '.4f')}")
+    print(f"epsilon at delta {delta:g}: at least {at_least(found.epsilon(delta))}")
     print(_not_gdp(found) + ".")
     sure = at_least(1 - found.risk, ".4g")
     print(f"together at confidence {sure}, from one training with {found.canaries:,} canaries, ", end="")

@@ -183,8 +183,8 @@ def _cells(entry: AuditPlan) -> list[str]:
         duration(plan.seconds),
         proof,
         duration(plan.seconds_to_refute),
-        "none" if leak is None else at_most(leak, ".3g"),
-        at_most(plan.largest_provable_epsilon, ".3g"),
+        "none" if leak is None else at_most(leak),
+        at_most(plan.largest_provable_epsilon),
         f"{plan.expected.epsilon:.3g}",
     ]
 

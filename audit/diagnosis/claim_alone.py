@@ -18,7 +18,7 @@ from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord, ClaimPart
 from guarantees.checks import require
 from guarantees.claim import Claim
-from guarantees.numerics.rounding import as_claimed, between
+from guarantees.numerics.rounding import at_most, between
 
 CLOSE = 1e-3
 """By which two numbers of a promise may differ: rounding."""
@@ -116,7 +116,7 @@ def moves_more_than_allowed(
         means, spreads = ([f"{of(side):.3g}" for side in sides] for of in (np.mean, np.std))
         says += f", from mean {means[0]} and deviation {spreads[0]} to mean {means[1]} and deviation {spreads[1]}"
     if math.isfinite(allowed):
-        says += f", and the claim allows {as_claimed(allowed)}"
+        says += f", and the claim allows {at_most(allowed)}"
         says += " if the noise is normal, as it looks" if looks_normal else ""
         says += "" if more else ", which is not shown to be exceeded"
     causes = ["too little noise", "a record that counts for more than its bound"]
@@ -164,7 +164,7 @@ def beyond_what_was_told(
         allowed = allowed_to_normal(record.claim, delta=record.report_delta)
         more = rate == 1 and record.claim.times == 1 and moved > (1 + CLOSE) * allowed
         told = f"with what was told the record of this pair may move the release by {moved:.3g} times the deviation "
-        told += f"of its noise, and the claim allows {as_claimed(allowed)}"
+        told += f"of its noise, and the claim allows {at_most(allowed)}"
     if not more:
         return ()
     return (

@@ -78,7 +78,7 @@ class NoiseTails:
         end = "the noise ends too early" if self.ends else "no early end of the noise found"
         return (
             f"{end}: the largest of {self.draws:.3g} draws is {self.largest:.5g} standard deviations, a normal law "
-            f"reaches {self.typical_largest:.4g} (p {self.p_value:.2g}); delta >= {at_least(self.delta, '.3g')} at "
+            f"reaches {self.typical_largest:.4g} (p {self.p_value:.2g}); delta >= {at_least(self.delta)} at "
             f"epsilon {self.epsilon:.4g}, where {self.claimed_delta:.3g} is claimed, if {self.assumes}."
         )
 

@@ -353,7 +353,7 @@ def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Sta
     if wrong:
         measured = (
             f"the sum varies less from trial to trial than records drawn at rate {rate:g} make it (a variance of "
-            f"{max(excess, 0.0):.3g}, at least {at_least(mean**2 * share, '.3g')} is due)"
+            f"{max(excess, 0.0):.3g}, at least {at_least(mean**2 * share)} is due)"
             if rate < 1
             else f"the sum varies from trial to trial (a variance of {excess:.3g} beside the noise) where every record "
             "is taken"

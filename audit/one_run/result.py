@@ -59,10 +59,10 @@ class OneRun:
     def __repr__(self) -> str:
         """What a session shows of it: the answer."""
         judged = "" if self.judgement is None else f" {self.judgement.verdict};"
-        epsilon = at_least(self.epsilon(self.report_delta), ".4g")
+        epsilon = at_least(self.epsilon(self.report_delta))
         return (
             f"<OneRun {self.name!r}:{judged} proven epsilon >= {epsilon} at delta {self.report_delta:g}, mu >= "
-            f"{at_least(self.mu, '.4g')}; {self.canaries:,} canaries, risk {self.risk:g}>"
+            f"{at_least(self.mu)}; {self.canaries:,} canaries, risk {self.risk:g}>"
         )
 
     @property

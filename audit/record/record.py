@@ -19,7 +19,7 @@ from audit.risk import RiskBudget, Statement
 from audit.verdict.proven_numbers import ProvenNumber, stated
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt
-from guarantees.numerics.rounding import as_claimed, at_least, at_most
+from guarantees.numerics.rounding import at_least, at_most
 from mechanisms.pairs.gradient_lengths import GradientLengths
 
 SCHEMA = 3
@@ -98,11 +98,11 @@ class ClaimPart:
         if self.epsilon is None and self.error == 0:
             return "not known (the claim could not be built)"
         if self.epsilon is not None and not self.error_exceeds(delta):
-            return f"{as_claimed(self.epsilon)} at delta {delta:g}"
+            return f"{at_most(self.epsilon)} at delta {delta:g}"
         times = " times 1 + e^epsilon" if self.error <= delta else ""
         error = f"the claim's numerical error {self.error:.1g}{times} exceeds delta {delta:g}"
         why = f"{error}; its curve is computed no more exactly than that, and the verdict allows for it"
-        return f"not known ({why})" if self.epsilon is None else f"at most {as_claimed(self.epsilon)} ({why})"
+        return f"not known ({why})" if self.epsilon is None else f"at most {at_most(self.epsilon)} ({why})"
 
     def short(self) -> str:
         """The same for a table, with long lists of numbers told by their length and ends."""
@@ -199,7 +199,7 @@ class OneRunPart:
 
     def told(self, delta: float) -> str:
         """The counts in words, and what they prove of epsilon at ``delta``."""
-        proven, most = at_least(self.epsilon(delta), ".3g"), at_most(self.most(delta), ".3g")
+        proven, most = at_least(self.epsilon(delta)), at_most(self.most(delta))
         they_prove = f"They prove epsilon {proven} at delta {delta:g}"
         return f"{self.counted}. {they_prove}; all right would have proven at most {most}"
 
@@ -321,10 +321,10 @@ class AuditRecord:
         if not self.ran:
             return f"<AuditRecord {self.name!r}: {self.verdict}; {self.reason}>"
         at = f"at delta {self.report_delta:g}"
-        proven = f"epsilon >= {at_least(self.epsilon(self.report_delta), '.4g')} {at}"
-        proven += f", delta >= {at_least(self.delta(0.0), '.4g')} at epsilon 0"
+        proven = f"epsilon >= {at_least(self.epsilon(self.report_delta))} {at}"
+        proven += f", delta >= {at_least(self.delta(0.0))} at epsilon 0"
         return (
-            f"<AuditRecord {self.name!r}: {self.verdict}; proven {proven}, mu >= {at_least(self.mu, '.4g')}; "
+            f"<AuditRecord {self.name!r}: {self.verdict}; proven {proven}, mu >= {at_least(self.mu)}; "
             f"claimed epsilon {self.claim.epsilon_at(self.report_delta)}; {self.sample}, risk {self.risk:g}>"
         )
 

@@ -8,6 +8,8 @@ from audit.record.record import AuditRecord
 
 LIBRARIES = ("torch", "opacus", "jax_privacy", "optax")
 """Libraries of audited code whose versions a record keeps, in its environment or with the mechanism."""
+OF_TRAINING = ("noise_multiplier", "clip", "history", "rate", "sample_rate", "batch_size", "accountant")
+"""Parameters that only DP-SGD has."""
 NOT_REPEATABLE = "not repeatable: the same seed gives other counts"
 
 
@@ -38,6 +40,14 @@ def audited(record: AuditRecord) -> str:
     ran, beside = command(record), libraries(record)
     more = "; ".join(filter(None, (f"the command {ran}" if ran else "", f"with {beside}" if beside else "")))
     return f"{record.mechanism.name} ({more})" if more else record.mechanism.name
+
+
+def trains(record: AuditRecord) -> bool:
+    """Whether anything in the record speaks of DP-SGD: a count with Laplace noise has no batches and no divisor."""
+    if record.one_run is not None or record.releases in ("transcript", "final") or record.environment.get("divisor"):
+        return True
+    parts = (record.claim, record.mechanism, record.neighbours)
+    return any(word in part.parameters for part in parts for word in OF_TRAINING)
 
 
 def how_many(records: tuple[AuditRecord, ...], of: str = "") -> str:

@@ -34,11 +34,21 @@ def without_causes(said: str) -> str:
 
 
 def in_prose(record: AuditRecord) -> str:
-    """What looks wrong, as a paper's text tells it: the first suspect of a violation, or that no question found one;
-    all of them beside a verdict that no trial made one; nothing where nothing was asked."""
+    """What looks wrong, in a short text: the first suspect of a violation, or that no question found one; all of them
+    beside a verdict that no trial made one; nothing where nothing was asked."""
     said = looks_wrong(record.diagnoses)
     told = said[:1] if record.verdict == "violation" else said
     return f"{heading(record)}: {' '.join(told)}" if told else ""
+
+
+def in_a_paper(record: AuditRecord) -> str:
+    """The same for a methods section, which needs what is wrong and neither lines of code nor possible causes."""
+    wrong = [answer for answer in record.diagnoses if answer.wrong and not answer.follows]
+    kinds = [answer.code.removeprefix(LINE).replace("_", " ") for answer in wrong if answer.code.startswith(LINE)]
+    found = f"a replay of the code finds: {', '.join(dict.fromkeys(kinds))}"
+    if kinds and record.verdict == "violation":
+        return f"{found}."
+    return f"{found}; no trial shows it." if kinds else without_causes(in_prose(record))
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

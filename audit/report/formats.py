@@ -53,7 +53,7 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     if changing := [markdown_text(record.name) for record in records if record.repeatable is False]:
         lines += ["", f"{NOT_REPEATABLE.capitalize()} ({', '.join(changing)})."]
     lines += ["", rest] if rest else []
-    lines += ["", f"All lower bounds hold together at risk {at_most(risk, '.3g')}."]
+    lines += ["", f"All lower bounds hold together at risk {at_most(risk)}."]
     return "\n".join(lines) + "\n"
 
 

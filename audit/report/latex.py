@@ -14,14 +14,14 @@ from audit.power.power import POWER, noise_at
 from audit.record.record import AuditRecord
 from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries
 from audit.report.ceiling import ceiling
-from audit.report.diagnoses import beside_the_verdict, in_prose
+from audit.report.diagnoses import beside_the_verdict, in_a_paper
 from audit.report.escaping import visible
 from audit.report.formulas import formula, in_math, number
 from audit.report.promises import scored_by
 from audit.report.statement import ABSENCE
 from audit.report.story import listed, what_broke
 from audit.report.table import NOT_KNOWN, readable
-from guarantees.numerics.rounding import as_claimed, at_least, at_most
+from guarantees.numerics.rounding import at_least, at_most
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -168,9 +168,9 @@ def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
 
 def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     most = _most(record)
-    claimed = NOT_KNOWN if record.claim.epsilon is None else f"${in_math(as_claimed(record.claim.epsilon))}$"
-    epsilon = f"{at_least(record.epsilon(record.report_delta), '.2f')} ({claimed})"
-    advantage = f"{at_least(record.delta(0.0), '.3f')} (${in_math(as_claimed(record.claim.advantage))}$)"
+    claimed = NOT_KNOWN if record.claim.epsilon is None else f"${in_math(at_most(record.claim.epsilon))}$"
+    epsilon = f"{at_least(record.epsilon(record.report_delta))} ({claimed})"
+    advantage = f"{at_least(record.delta(0.0))} (${in_math(at_most(record.claim.advantage))}$)"
     verdict = escape(readable(record.verdict))
     if not wide and record.verdict == "no_violation_found":
         verdict = NONE_FOUND
@@ -182,9 +182,9 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     return [
         (f"{record.trials:,}" if record.one_run is None else record.sample).replace(",", "{,}"),
         epsilon,
-        "--" if most is None else at_most(most, ".2f"),
+        "--" if most is None else at_most(most),
         advantage,
-        at_least(record.mu, ".2f"),
+        at_least(record.mu),
         verdict,
         formula(record.claim),
     ]
@@ -301,9 +301,9 @@ def _one_training(record: AuditRecord) -> str:
     why = what_broke(record) if record.verdict == "violation" else record.reason.rstrip(".")
     return (
         f"The audit ``{_short(visible(record.name))}'' is of {escape(once.counted)}. They prove "
-        f"$\\varepsilon \\ge {at_least(record.epsilon(record.report_delta), '.3g')}$ at $\\delta = "
+        f"$\\varepsilon \\ge {at_least(record.epsilon(record.report_delta))}$ at $\\delta = "
         f"{number(record.report_delta)}$ \\citep{{{','.join(BOUNDS['guesses'][1])}}}; all right would have proven at "
-        f"most ${at_most(once.most(record.report_delta), '.3g')}$. The claim is {formula(record.claim)}. "
+        f"most ${at_most(once.most(record.report_delta))}$. The claim is {formula(record.claim)}. "
         f"Verdict: {escape(readable(record.verdict))}; {_in_symbols(why)}."
     )
 
@@ -322,7 +322,7 @@ def _suspected(records: tuple[AuditRecord, ...]) -> list[str]:
     for record in records:
         broken = record.verdict == "violation"
         told = [f"violation; {_in_symbols(visible(what_broke(record)))}"] if broken else []
-        told += [escape(visible(wrong).removesuffix("."))] if (wrong := in_prose(record)) else []
+        told += [escape(visible(wrong).removesuffix("."))] if (wrong := in_a_paper(record)) else []
         if told and not (broken and record.as_expected):
             said.append(f"Audit ``{_short(visible(record.name))}'': {'; '.join(told)}.")
     return said

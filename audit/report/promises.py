@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from audit.record.record import AuditRecord, ClaimPart
+from audit.report.audited import trains
 from dpsgd_audit.spelling import counted
 
 WORDS = {
@@ -62,7 +63,7 @@ def covered(record: AuditRecord) -> str:
         return "one release"
     if claim.steps == 1 and record.releases == "update":
         # whatever unit its author gave: an update is no training
-        return "one step"
+        return "one step" if trains(record) else "one release"
     unchecked = unchecked_steps(record)
     return f"one {claim.unit}{times}{f'; {unchecked}' if unchecked else ''}"
 

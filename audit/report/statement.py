@@ -6,16 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from audit.record.record import AuditRecord, ClaimPart
-from audit.report.audited import NOT_REPEATABLE, audited, command, differ_by, how_many, libraries, unit_of_privacy
+from audit.report.audited import (
+    NOT_REPEATABLE,
+    audited,
+    command,
+    differ_by,
+    how_many,
+    libraries,
+    trains,
+    unit_of_privacy,
+)
 from audit.report.caveats import other_than_told
-from audit.report.diagnoses import REPLAYED, heading, in_prose, looks_wrong
+from audit.report.diagnoses import REPLAYED, heading, in_a_paper, looks_wrong
 from audit.report.escaping import markdown_text, shown
 from audit.report.promises import covered, in_words, scored_by
 from audit.report.story import what_broke
 from audit.report.table import readable
 from audit.verdict.verdict import VERDICTS
 from dpsgd_audit.spelling import counted
-from guarantees.numerics.rounding import as_claimed, at_least, at_most
+from guarantees.numerics.rounding import at_least, at_most
 
 UNKNOWN = "not stated in the record"
 SAMPLERS = ("sampler", "sampling", "poisson_sampling", "batch_size", "rate", "sample_rate", "event")
@@ -36,10 +45,18 @@ def statement(records: tuple[AuditRecord, ...]) -> str:
         f"We audited {how_many(records)} with dpsgd-audit {versions}{_beside(records)}. "
         f"All lower bounds hold together with probability at least {at_least(1 - risk, '.4g')}."
     ]
+    records = tuple(map(shown, records))
+    shared = _shared(records)
     if len(records) > 1:
-        lines.append(_together(records))
-    lines += [_sentence(record) for record in map(shown, records)]
+        lines += [*([f"For each, {shared}"] if shared else []), _together(records)]
+    lines += [_sentence(record, told=shared) for record in records]
     return "\n\n".join([*lines, ABSENCE]) + "\n"
+
+
+def _shared(records: tuple[AuditRecord, ...]) -> str:
+    """How the outputs were drawn and what is claimed of them, where that is the same of several audits, all of them."""
+    said = {_tested(record) if record.ran and record.one_run is None else record.name for record in records}
+    return said.pop() if len(said) == 1 < len(records) else ""
 
 
 def _together(records: tuple[AuditRecord, ...]) -> str:
@@ -56,22 +73,28 @@ def _beside(records: tuple[AuditRecord, ...]) -> str:
     return f" ({', '.join(told)})" if told else ""
 
 
-def _sentence(record: AuditRecord) -> str:
+def _sentence(record: AuditRecord, *, told: str) -> str:
+    """What came out of one audit, and what was tested unless that is told already."""
     if not record.ran:
         return f"{record.name}: could not be audited against {in_words(record.claim)}. {record.reason}"
     delta = f"{record.report_delta:g}"
+    tested = _tested(record)
     return (
-        f"{record.name}: {_drawn(record)} The claim is {in_words(record.claim)}: "
-        f"epsilon {record.claim.epsilon_at(record.report_delta)}. Proven: epsilon at least "
-        f"{at_least(record.epsilon(record.report_delta), '.3g')} at delta {delta}, delta at least "
-        f"{at_least(record.delta(0.0), '.3g')} at epsilon 0, mu at least {at_least(record.mu, '.3g')}. "
+        f"{record.name}: {'' if tested == told else f'{tested} '}The counts prove an epsilon of at least "
+        f"{at_least(record.epsilon(record.report_delta))} at delta {delta}, a delta of at least "
+        f"{at_least(record.delta(0.0))} at epsilon 0 and a mu of at least {at_least(record.mu)}. "
         f"Verdict: {readable(record.verdict)}{_why(record)}.{_suspected(record)}"
     )
 
 
+def _tested(record: AuditRecord) -> str:
+    claimed = f"{in_words(record.claim)}: epsilon {record.claim.epsilon_at(record.report_delta)}"
+    return f"{_drawn(record)} The claim is {claimed}."
+
+
 def _suspected(record: AuditRecord) -> str:
     """What looks wrong, as a sentence of its own."""
-    said = in_prose(record)
+    said = in_a_paper(record)
     return f" {said[0].upper()}{said[1:]}" if said else ""
 
 
@@ -131,15 +154,13 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         "auditor saw": _seen(record),
         "accountant": _accountant(claim),
         **_promise(record),
-        "sampler assumed": _assumed(claim),
-        "sampler used": record.environment.get("sampler") or _stated(record.mechanism.parameters, SAMPLERS),
-        "divisor": record.environment.get("divisor") or _stated(record.mechanism.parameters, DIVISORS),
+        **(_batches(record) if trains(record) else {}),
         **({"seen in a run": other} if (other := other_than_told(record)) else {}),
         **({"command": ran} if (ran := command(record)) else {}),
         **({"audited with": beside} if (beside := libraries(record)) else {}),
-        "proven epsilon": f"at least {at_least(record.epsilon(record.report_delta), '.4g')}",
-        "proven delta at epsilon 0": f"at least {at_least(record.delta(0.0), '.4g')}",
-        "proven mu": f"at least {at_least(record.mu, '.4g')}",
+        "proven epsilon": f"at least {at_least(record.epsilon(record.report_delta))}",
+        "proven delta at epsilon 0": f"at least {at_least(record.delta(0.0))}",
+        "proven mu": f"at least {at_least(record.mu)}",
         "risk of a wrong bound": _risk(record),
         **(
             {"trials": f"{record.trials:,}"}
@@ -152,6 +173,16 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         **_suspicion(record),
         **({} if record.verdict == "violation" else {"what these trials could show": record.reason}),
         "tool": f"dpsgd-audit {record.environment.get('dpsgd_audit', 'unknown')}, {record.started[:10]}",
+    }
+
+
+def _batches(record: AuditRecord) -> Mapping[str, str]:
+    """How a training draws its batches and what it divides by."""
+    seen, stated = record.environment, record.mechanism.parameters
+    return {
+        "sampler assumed": _assumed(record.claim),
+        "sampler used": seen.get("sampler") or _stated(stated, SAMPLERS),
+        "divisor": seen.get("divisor") or _stated(stated, DIVISORS),
     }
 
 
@@ -170,14 +201,15 @@ def _seen(record: AuditRecord) -> str:
     if record.one_run is not None:
         unknown = f"{UNKNOWN} from which releases (the final model's losses or all updates, say)"
         return f"one score for each canary; {record.environment.get('auditor_saw', unknown)}"
-    return f"{RELEASED.get(record.releases, 'outputs of ')}{record.mechanism.name}"
+    released = RELEASED.get(record.releases, "outputs of ") if trains(record) else "one output of "
+    return f"{released}{record.mechanism.name}"
 
 
 def _promise(record: AuditRecord) -> Mapping[str, str]:
     """Epsilon and its delta; a pure epsilon holds at delta 0, where nothing can be proven of it."""
     claim = record.claim
     if claim.name in PURE and not claim.parameters.get("delta") and claim.times == 1:
-        pure = f"{as_claimed(claim.parameters['epsilon'])} at delta 0 (pure)"
+        pure = f"{at_most(claim.parameters['epsilon'])} at delta 0 (pure)"
         return {"promised epsilon": pure, "delta": f"0; bounds are proven at {record.report_delta:g}"}
     return {"promised epsilon": claim.epsilon_at(record.report_delta), "delta": f"{record.report_delta:g}"}
 
@@ -191,7 +223,7 @@ def _accountant(claim: ClaimPart) -> str:
 
 def _risk(record: AuditRecord) -> str:
     together = "" if record.suite is None else f", {record.suite.risk:g} for all {record.suite.audits} of its suite"
-    return f"{at_most(record.risk, '.3g')} for this audit{together}"
+    return f"{at_most(record.risk)} for this audit{together}"
 
 
 def _assumed(claim: ClaimPart) -> str:

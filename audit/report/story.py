@@ -19,7 +19,7 @@ from audit.report.promises import in_words
 from audit.report.table import readable_p_value
 from audit.verdict.judgement import ONE_PLACE
 from dpsgd_audit.spelling import counted
-from guarantees.numerics.rounding import as_claimed, at_least, at_most
+from guarantees.numerics.rounding import at_least, at_most
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 
@@ -134,7 +134,7 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
         broken = f"{_capital(what_broke(record))}. "
         said = f"Anyone who sees {_release(record)} can tell {_secret((record,))} better than promised"
         if right > allowed:
-            won = f"{at_least(100 * right, '.3g')}%"
+            won = f"{at_least(100 * right)}%"
             said += f": a guess is right at least {won} of the time, and the claim allows {_percent(allowed)}"
         return f"{broken}{said}. {_limits(record, most)}".strip()
     if record.verdict == "inconclusive":
@@ -178,14 +178,14 @@ def _limits(record: AuditRecord, most: Ceiling | None) -> str:
     proven = record.epsilon(record.report_delta)
     parts = []
     if most is not None:
-        limit = at_most(most.epsilon, ".3g")
+        limit = at_most(most.epsilon)
         parts.append(f"{record.trials_per_side:,} trials per side can prove at most epsilon {limit}")
     if record.exact_epsilon is not None:
         parts.append(f"the exact value for this pair is {record.exact_epsilon:.4g}")
     if not parts or proven == 0:
         return ""
     text = "; ".join(parts)
-    return f"Epsilon {at_least(proven, '.3g')} is a lower bound, not the leak: {text}."
+    return f"Epsilon {at_least(proven)} is a lower bound, not the leak: {text}."
 
 
 def _known_leak(record: AuditRecord) -> str:
@@ -196,7 +196,7 @@ def _known_leak(record: AuditRecord) -> str:
     if claimed is None or not math.isfinite(claimed) or exact > HIDDEN * claimed:
         return f"{said}."
     return (
-        f"{said}, far below the claim's {as_claimed(claimed)}: where other records in the batch hide the record, an "
+        f"{said}, far below the claim's {at_most(claimed)}: where other records in the batch hide the record, an "
         'attack that knows them (sees = "isolated") or a pair of fewer records shows more.'
     )
 
@@ -214,7 +214,7 @@ def _capital(text: str) -> str:
 
 def _percent(share: float) -> str:
     """How often a guess may be right: what a claim allows, never less."""
-    return f"{at_most(100 * share, '.3g')}%"
+    return f"{at_most(100 * share)}%"
 
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
@@ -274,7 +274,7 @@ def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:
     epsilons = sorted({round(epsilon, 12) for epsilon in claimed if epsilon is not None})
     if not epsilons:
         return "not known"
-    least, most = as_claimed(epsilons[0]), as_claimed(epsilons[-1])
+    least, most = at_most(epsilons[0]), at_most(epsilons[-1])
     return least if least == most else f"{least} to {most}"
 
 
@@ -298,7 +298,7 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     worst, says = largest_excess(records)
     return (
         f"{_capital(leaking(records))}. The largest proven "
-        f"excess: {worst.name}, {says}.{more} The chance that any of this is wrong is at most {at_most(risk, '.3g')}."
+        f"excess: {worst.name}, {says}.{more} The chance that any of this is wrong is at most {at_most(risk)}."
     )
 
 
@@ -320,7 +320,7 @@ def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
     worst = max(broken, key=_excess)
     if _excess(worst) <= 0:
         return worst, what_broke(worst)
-    proven = f"epsilon at least {at_least(worst.epsilon(worst.report_delta), '.3g')} at delta {worst.report_delta:g}"
+    proven = f"epsilon at least {at_least(worst.epsilon(worst.report_delta))} at delta {worst.report_delta:g}"
     return worst, f"{proven} where {promised_epsilon((worst,))} is promised"
 
 
@@ -331,9 +331,7 @@ def what_broke(record: AuditRecord) -> str:
     refuted = f"refuted as a whole (p-value {readable_p_value(record.p_value).replace('≤', 'at most')})"
     if _excess(record) > 0 or record.claim.epsilon is None:
         return f"the claim is {refuted}"
-    proven = (
-        f"the proven epsilon {at_least(record.epsilon(record.report_delta), '.3g')} at delta {record.report_delta:g}"
-    )
+    proven = f"the proven epsilon {at_least(record.epsilon(record.report_delta))} at delta {record.report_delta:g}"
     return f"the claimed curve is {refuted}, though {proven} is not above the promised {promised_epsilon((record,))}"
 
 

@@ -13,7 +13,7 @@ from audit.report.diagnoses import heading, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.repeat import NOT_REPEATABLE
 from audit.verdict.judgement import SMALLEST_RISK
-from guarantees.numerics.rounding import as_claimed, at_least
+from guarantees.numerics.rounding import at_least, at_most
 
 LOG_WIDTH = 140
 STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow", "could_not_run": "magenta"}
@@ -43,20 +43,20 @@ def readable_p_value(p: float) -> str:
 
 def proven_epsilon(record: AuditRecord) -> str:
     """'proven (claimed)' at the record's delta."""
-    proven = at_least(record.epsilon(record.report_delta), ".3f") if record.ran else NOTHING
+    proven = at_least(record.epsilon(record.report_delta)) if record.ran else NOTHING
     return f"{proven} ({_claimed(record, record.claim.epsilon)})"
 
 
 def proven_delta(record: AuditRecord) -> str:
     """'proven (claimed)' at epsilon 0."""
-    proven = at_least(record.delta(0.0), ".4f") if record.ran else NOTHING
+    proven = at_least(record.delta(0.0)) if record.ran else NOTHING
     return f"{proven} ({_claimed(record, record.claim.advantage)})"
 
 
 def _claimed(record: AuditRecord, number: float | None) -> str:
     if record.claim.source == NOT_BUILT:
         return NOTHING
-    return NOT_KNOWN if number is None else as_claimed(number)
+    return NOT_KNOWN if number is None else at_most(number)
 
 
 def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:

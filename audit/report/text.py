@@ -11,7 +11,7 @@ from audit.report.repeat import NOT_REPEATABLE
 from audit.report.spent import spent
 from audit.report.table import readable
 from dpsgd_audit.spelling import counted
-from guarantees.numerics.rounding import as_claimed, at_least
+from guarantees.numerics.rounding import at_least, at_most
 
 
 def record_lines(record: AuditRecord) -> list[str]:
@@ -33,11 +33,11 @@ def record_lines(record: AuditRecord) -> list[str]:
         *_broken_lines(record),
         *_code_lines(record),
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon_at(record.report_delta)}, "
-        f"delta {as_claimed(record.claim.advantage)} at epsilon 0",
+        f"delta {at_most(record.claim.advantage)} at epsilon 0",
         *_step_lines(record),
         *([f"  seen:    {note}"] if (note := other_than_told(record)) else []),
-        f"  proven:  epsilon >= {at_least(epsilon, '.4g')} at delta {record.report_delta:g}, "
-        f"delta >= {at_least(record.delta(0.0), '.4g')} at epsilon 0, mu >= {at_least(record.mu, '.4g')}",
+        f"  proven:  epsilon >= {at_least(epsilon)} at delta {record.report_delta:g}, "
+        f"delta >= {at_least(record.delta(0.0))} at epsilon 0, mu >= {at_least(record.mu)}",
         *_length_lines(record),
         *([f"  learned: {note}"] if (note := learned_note(record)) else []),
         *([f"  trials:  {note}"] if (note := trials_note(record)) else []),
@@ -60,8 +60,8 @@ def _one_run_lines(record: AuditRecord, once: OneRunPart) -> list[str]:
     return [
         f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g})",
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon_at(record.report_delta)}",
-        f"  proven:  epsilon >= {at_least(record.epsilon(record.report_delta), '.4g')} at delta "
-        f"{record.report_delta:g}, mu >= {at_least(record.mu, '.4g')}",
+        f"  proven:  epsilon >= {at_least(record.epsilon(record.report_delta))} at delta "
+        f"{record.report_delta:g}, mu >= {at_least(record.mu)}",
         f"  guesses: {once.told(record.report_delta)}",
         f"  because: {record.reason}",
         *(f"  valid if {condition}" for condition in once.conditions),
@@ -110,7 +110,7 @@ def _share_lines(record: AuditRecord) -> list[str]:
         return []
     shared = ", ".join(f"{name} {share:.2g}" for name, share in record.shares.items())
     beside = ", ".join(
-        f"{number.name} >= {at_least(number.rectangle, '.4g')} at risk {number.risk:.2g}" for number in record.numbers
+        f"{number.name} >= {at_least(number.rectangle)} at risk {number.risk:.2g}" for number in record.numbers
     )
     return [f"  shares:  {shared}; Clopper-Pearson rectangles: {beside}"]
 

@@ -25,7 +25,7 @@ from audit.power.less_noise import (
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import ViolatedAt, by_counts, by_points
 from guarantees.claim import Claim
-from guarantees.numerics.rounding import as_claimed, at_most
+from guarantees.numerics.rounding import at_most
 from guarantees.numerics.search import halved
 
 SMALLEST_RISK = 1e-12
@@ -318,7 +318,7 @@ def _moderate(claim: Claim, delta: float) -> str:
     if mu is not None and wanted.epsilon is not None:
         return f"a Gaussian leak with mu {_mu(wanted.epsilon, delta):.3g}, where {mu:.3g} is claimed"
     told = f"a Gaussian leak with epsilon {wanted.epsilon:.3g} at delta {delta:.3g}"
-    return f"{told}, where {as_claimed(claimed)} is claimed"
+    return f"{told}, where {at_most(claimed)} is claimed"
 
 
 def _findable(found: power.Detectable, claim: Claim, *, delta: float, less: str) -> str:
@@ -334,9 +334,9 @@ def _findable(found: power.Detectable, claim: Claim, *, delta: float, less: str)
     # at this many digits an epsilon no larger than the claim's says nothing about a leak
     elsewhere = found.epsilon is not None and (not leaks or f"{found.epsilon:.3g}" != f"{claimed:.3g}")
     if not less and elsewhere and found.epsilon is not None:
-        size = f"epsilon {at_most(found.epsilon, '.3g')} or more"
+        size = f"epsilon {at_most(found.epsilon)} or more"
         if mu is not None:
-            size = f"mu {at_most(_mu(found.epsilon, delta), '.3g')} or more in place of {mu:.3g}"
+            size = f"mu {at_most(_mu(found.epsilon, delta))} or more in place of {mu:.3g}"
         leaks.append(f"a Gaussian leak with {size}, if the thresholds suit it")
     if not leaks:
         return f"{RUNS} this many trials can find {less}"

@@ -13,7 +13,7 @@ from audit.bounds.joint import GAMMA_SHARE, joint_p_value_of_lines
 from audit.bounds.supporting_lines import SupportingLines, tabulate
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
-from guarantees.numerics.rounding import ROUND_OFF, as_claimed, at_least, at_most
+from guarantees.numerics.rounding import ROUND_OFF, at_least, at_most
 from guarantees.vocabulary import Direction
 
 EXCESSES = np.geomspace(1e-3, 1.0, 13)
@@ -96,7 +96,7 @@ def which_outputs(most: Allowance, claim: Claim) -> str:
     both = float(np.asarray(claim.delta(most.epsilon)))
     if most.claimed >= LESS * both - ROUND_OFF:
         return ""
-    return f" in outputs likelier {OUTPUTS[most.direction]} the record ({as_claimed(both)} is claimed of the others)"
+    return f" in outputs likelier {OUTPUTS[most.direction]} the record ({at_most(both)} is claimed of the others)"
 
 
 def by_number(name: Literal["epsilon", "delta"], given: float, *, at_least: float, claimed: float) -> ViolatedAt:
@@ -150,7 +150,7 @@ def by_counts(counts: ErrorCounts, claim: Claim, *, risk: float | None = None) -
     lines = tabulate(claim)
     most = most_exceeded(*counts.rates, lines)
     excess = None if risk is None else proven_excess(counts, lines, risk=risk)
-    by = f" by at least {at_least(excess, '.3g')}" if excess else ""
+    by = f" by at least {at_least(excess)}" if excess else ""
     alpha, beta = counts.rates
     says = (
         f"the claimed curve is refuted: at some epsilon, delta exceeds it{by} (the test that shows it: false alarms "

@@ -1,4 +1,7 @@
-"""Printed numbers that say no more than is proven: lower bounds lose their digits downwards, upper limits upwards."""
+"""Printed numbers that say no more than is proven: lower bounds are rounded down, upper limits up.
+
+Every report writes the epsilon, delta and mu of an audit in three digits, so that two reports of it never disagree.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,20 @@ import math
 ROUND_OFF = 1e-12
 """Relative: a bound of .3 that is stored as .29999999999999998 is still printed as .3."""
 
+THREE_DIGITS = ".3g"
+
 LONGEST = 309
 """Digits of the largest float before its point."""
 
 
-def at_least(value: float, form: str) -> str:
+def at_least(value: float, form: str = THREE_DIGITS) -> str:
     """A lower bound as ``.3f`` or ``.3g`` would write it, never more than is proven but for round-off."""
     return _written(value * (1 + math.copysign(ROUND_OFF, value)), form, decimal.ROUND_FLOOR)
 
 
-def at_most(value: float, form: str) -> str:
+def at_most(value: float, form: str = THREE_DIGITS) -> str:
     """An upper limit, never less than is proven."""
     return _written(value * (1 - math.copysign(ROUND_OFF, value)), form, decimal.ROUND_CEILING)
-
-
-def as_claimed(value: float) -> str:
-    """What a claim allows, as every report of an audit writes it."""
-    return at_most(value, ".3g")
 
 
 def between(low: float, high: float, form: str) -> str:

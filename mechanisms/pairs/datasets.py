@@ -100,6 +100,8 @@ def _joined(dataset: Any, record: Any, pieces: Callable[[Any, Any], list[Any]]) 
         raise TypeError(f"a dataset is {KINDS}, got {refusal(dataset)}.")
     own = dict(leaves(record)) if len(shapes) > 1 or PLAIN not in shapes else {PLAIN: record}
     found = {name: tuple(np.shape(part)) for name, part in own.items()}
+    if found != shapes and [*found] == [*shapes] == [PLAIN]:
+        raise ValueError(f"a record of this dataset has the shape {shapes[PLAIN]}, got {found[PLAIN]}.")
     if found != shapes:
         raise ValueError(f"a record of this dataset has the parts and shapes {shapes}, got {found}.")
     given, tree = jax.tree.flatten(dataset)

@@ -62,3 +62,11 @@ def test_the_rules_are_broken_by_a_curve_that_lost_mass(monkeypatch):
     monkeypatch.setattr(trade_off, "defect_of", lambda *_: 0.0)
     monkeypatch.setattr(GaussianLaw, "defect", lambda _: 0.0)
     assert judged(GAUSSIAN, {"mu": 1.0})[0] == "fault"
+
+
+def test_arguments_without_their_names_are_answered_with_them():
+    """'laplace() takes 0 positional arguments but 1 was given' does not say what to write."""
+    with pytest.raises(TypeError, match=r"laplace\(\) takes this argument by name: epsilon=1\.0\."):
+        guarantees.laplace(1.0)
+    with pytest.raises(TypeError, match=r"these arguments by name: rate=0\.1, noise_multiplier=2\."):
+        guarantees.subsampled_gaussian(0.1, 2)

@@ -56,7 +56,7 @@ def test_everything_needed_to_judge_and_to_repeat_is_written_down(record):
 def test_a_session_shows_the_answer_and_not_all_cells(record):
     assert len(repr(record)) < 300
     assert repr(record).startswith(
-        f"<AuditRecord 'shift': violation; proven epsilon >= {at_least(record.epsilon(1e-5), '.4g')} "
+        f"<AuditRecord 'shift': violation; proven epsilon >= {at_least(record.epsilon(1e-5))} "
     )
 
 

@@ -55,7 +55,7 @@ def test_the_page_says_delta_ceiling_exact_value_and_what_to_do(violation, tmp_p
     text = " ".join("".join(read(write_report((violation,), tmp_path, title="One")).text).split())
     most = ceiling(violation)
     assert "at delta 1e-05" in text
-    assert f"2,000 trials per side can prove at most epsilon {at_most(most.epsilon, '.3g')}" in text
+    assert f"2,000 trials per side can prove at most epsilon {at_most(most.epsilon)}" in text
     assert f"the exact value for this pair is {violation.exact_epsilon:.4g}" in text
     assert "Do not state this claim for this code" in text
     assert "Do not rely on the promise of 'half the noise'" in text

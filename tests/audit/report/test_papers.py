@@ -28,6 +28,7 @@ from audit.report.formulas import formula
 from audit.report.latex import bibtex, escape, figures, files, methods, table
 from audit.report.statement import model_card, statement
 from audit.report.story import remedy, story
+from guarantees.numerics.rounding import at_least
 
 
 def test_the_methods_paragraph_names_trials_bound_risk_and_claim(violation):
@@ -98,6 +99,60 @@ def test_what_is_claimed_is_rounded_up_to_the_same_digits_everywhere(violation):
     for name in ("text", "markdown", "model-card", "statement", "junit", "latex"):
         told = re.findall(r"0\.98\d+", text_report((record,), name, title="t"))
         assert set(told) == {"0.988"}, name
+
+
+def test_what_is_proven_is_rounded_down_to_the_same_digits_everywhere(violation):
+    """One bound was .556 in the statement, .5569 on the model card and .55 in LaTeX's table."""
+    most, share = violation.epsilon(1e-5), violation.delta(0.0)
+    texts = {name: text_report((violation,), name, title="t") for name in ("junit", "latex", "markdown", "model-card")}
+    texts |= {"statement": statement((violation,)), "repr": repr(violation)}
+    for name, text in texts.items():
+        for value in (most, share):
+            begin = re.escape(f"{value:.12f}"[:3])
+            told = [float(found) for found in re.findall(rf"(?<![\d.]){begin}\d+", text)]
+            assert float(at_least(value)) in told, name
+            assert not [other for other in told if abs(other - value) < 0.01 and other != float(at_least(value))], name
+
+
+def test_a_methods_section_holds_no_lines_of_code(violation):
+    """Three audits of PyTorch code made a paragraph of thirty lines, with sentences and file names of the replay."""
+    line = Diagnosis(
+        question="?",
+        wrong=True,
+        says="The record moves the sum of train.py:51 by 1.562, more than the stated bound of 1.",
+        p_value=0.0,
+        risk=0.0,
+        assumes="nothing",
+        code="line:too_little_noise",
+        lines=(("train.py", 51),),
+    )
+    broken = dataclasses.replace(violation, diagnoses=(line,))
+    passed = dataclasses.replace(broken, verdict="no_violation_found", violated_at=None, name="passed")
+    for text in (statement((broken, passed)), methods((broken, passed))):
+        assert "train.py" not in text
+        assert text.count("replay of the code finds: too little noise") == 2
+        assert "too little noise; no trial shows it." in text
+    assert statement((broken, passed)).count("The claim is") == 1
+
+
+def test_a_card_of_a_count_speaks_of_no_training(violation):
+    """A count with Laplace noise had 'one update of count', 'one step' and 'divisor: not stated in the record'."""
+    claim = dataclasses.replace(
+        violation.claim, name="laplace", parameters={"epsilon": 1.0}, unit="release", steps=1, source=""
+    )
+    count = dataclasses.replace(
+        violation,
+        claim=claim,
+        mechanism=dataclasses.replace(violation.mechanism, name="count", parameters={}),
+        neighbours=dataclasses.replace(violation.neighbours, parameters={}),
+        releases="update",
+        environment={},
+    )
+    card = model_card((count,), title="t")
+    assert "| auditor saw | one output of count |" in card
+    assert "| promise covers | one release |" in card
+    assert not [word for word in ("sampler", "divisor", "step") if f"| {word}" in card]
+    assert "divisor" in model_card((violation,), title="t")
 
 
 def test_bibtex_has_the_tool_and_what_claims_rest_on(violation):

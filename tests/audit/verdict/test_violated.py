@@ -29,7 +29,7 @@ from audit.verdict.violated import (
     proven_excess,
     which_outputs,
 )
-from guarantees.numerics.rounding import as_claimed, at_least
+from guarantees.numerics.rounding import at_least, at_most
 
 CLAIM = guarantees.gaussian(mu=1.0)
 
@@ -86,7 +86,7 @@ def test_a_violation_leads_with_a_proven_number():
     at = record.violated_at
     assert (at.number, at.given) == ("delta", 0.0)
     assert at.at_least == record.delta(0.0) > at.claimed
-    assert at.says == f"delta at epsilon 0: at least {at_least(at.at_least, '.3g')}, claimed at most 0.383."
+    assert at.says == f"delta at epsilon 0: at least {at_least(at.at_least)}, claimed at most 0.383."
     assert record_lines(record)[1] == f"  broken:  {at.says}"
     assert from_json(record.to_json()).violated_at == at
     said = at.says.removesuffix(".")
@@ -130,7 +130,7 @@ def test_a_direction_of_which_less_is_claimed_is_named():
     points = (Limits(alpha=0.4, beta=0.01),), (Limits(alpha=0.01, beta=0.4),)
     less, more = (by_points(each, claim) for each in points)
     assert (
-        f"in outputs likelier without the record ({as_claimed(claim.delta(less.given))} is claimed of the others)"
+        f"in outputs likelier without the record ({at_most(claim.delta(less.given))} is claimed of the others)"
         in less.says
     )
     assert less.claimed == pytest.approx(claim.delta(less.given, "without_given_with"), abs=1e-4)

@@ -89,6 +89,7 @@ def test_columns_keep_their_type():
         (lambda: mechanisms.pair(IMAGES[:0], IMAGES[:1]), "at least one record"),
         (lambda: mechanisms.add_record([], 1), "at least one record"),
         (lambda: mechanisms.add_record(DATA, {"image": IMAGES[0]}), "parts and shapes"),
+        (lambda: mechanisms.add_record(np.ones((4, 3)), np.ones((1, 3))), r"has the shape \(3,\), got \(1, 3\)\."),
         (lambda: mechanisms.add_record(DATA, {"image": IMAGES[0, 0], "label": 1}), "parts and shapes"),
         (lambda: mechanisms.add_record(DATA, {"image": IMAGES[0], "label": 0.5}), "'label' of the record does not fit"),
         (
