@@ -30,7 +30,7 @@ from audit.trials.keys import audit_keys, require_key
 from audit.trials.repeats import repeatable
 from audit.trials.session_progress import told_in_sessions
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
-from audit.trials.user_code_errors import contained
+from audit.trials.user_code_errors import contained, without_our_frames
 from audit.verdict.verdict import VERDICTS, Verdict
 from distinguishers.battery import default_battery
 from distinguishers.contract import Distinguisher, Learner, pair_read
@@ -42,6 +42,7 @@ from mechanisms.pairs.gradient_pairs import known_lengths
 from mechanisms.pairs.neighbours import Neighbours
 
 
+@without_our_frames
 @told_in_sessions
 @kept_in_sessions()
 @contained()

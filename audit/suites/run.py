@@ -30,8 +30,7 @@ from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
 from audit.trials.source import StaleCountsError, Tally
 from audit.trials.threefry import fold_in
-from audit.trials.user_code_errors import contained, last_words, sentence
-from audit.trials.workers import ForeignError
+from audit.trials.user_code_errors import contained, sentence
 from dpsgd_audit.spelling import did_you_mean
 from guarantees.checks import checked
 from mechanisms.adapters.environments import Environment
@@ -203,8 +202,6 @@ def placed(spec: AuditSpec, *, remedy: str = REMEDY) -> Iterator[None]:
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         first = lines[0] if isinstance(error, RuntimeError | ValueError | OSError) else sentence(error)
-        if isinstance(error, ForeignError) and len(lines) > 1:
-            first = f"{first} {last_words(str(error))}."
         # what stands in the message itself is not told twice
         detail = "".join(f"{line}\n" for line in lines[1:]) if len(lines) > 2 else ""
         told = first if isinstance(error, FileError) else f"{first.rstrip('.')}. {remedy}".rstrip()

@@ -6,13 +6,19 @@ A step that calls ``sys.exit(0)`` must not end a run with exit code 0 and no rep
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+import types
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 from audit.trials.library_files import is_library, is_ours, relative
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 READ_ONLY = re.compile(r"(?<=^ValueError: )(output array|assignment destination) is read-only$", re.MULTILINE)
 """What NumPy says where code changes the records that it was given."""
@@ -35,6 +41,31 @@ class MechanismError(RuntimeError):
       ...     print(error)
       'step' failed on the side 'without': RuntimeError: no GPU
     """
+
+
+def without_our_frames(audit: Callable[P, T]) -> Callable[P, T]:
+    """An audit whose errors of the user's code show the user's lines: eleven frames of ours stood above them."""
+
+    @functools.wraps(audit)
+    def audited(*given: P.args, **named: P.kwargs) -> T:
+        try:
+            return audit(*given, **named)
+        except MechanismError as error:
+            if (cause := error.__cause__) is not None:
+                cause = cause.with_traceback(_own_frames(cause.__traceback__))
+            raise error.with_traceback(None) from cause
+
+    return audited
+
+
+def _own_frames(raised: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback without the frames of this toolkit and of libraries."""
+    if raised is None:
+        return None
+    rest = _own_frames(raised.tb_next)
+    if is_library(raised.tb_frame.f_code.co_filename):
+        return rest
+    return types.TracebackType(rest, raised.tb_frame, raised.tb_lasti, raised.tb_lineno)
 
 
 class Terminated(KeyboardInterrupt):

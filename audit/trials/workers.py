@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from audit.trials.user_code_errors import Terminated, contained, own_traceback, passes
+from audit.trials.user_code_errors import MechanismError, Terminated, contained, last_words, own_traceback, passes
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import BatchMechanism, Draw
 from mechanisms.release import Layout, LostDigitsError, flatten_rows
@@ -31,7 +31,7 @@ ONE_SIDE = (
 Use = Callable[[int, np.ndarray], None]
 
 
-class ForeignError(RuntimeError):
+class ForeignError(MechanismError):
     """Foreign code failed, died or did not answer; the message says on which side and trials, with its traceback."""
 
 
@@ -98,7 +98,7 @@ class _Trials:
             if passes(error):
                 raise
             text = own_traceback(error)
-            raise ForeignError(f"{self.place(batch, seeds)}\n{text}") from None
+            raise ForeignError(f"{self.place(batch, seeds)} {last_words(text)}.\n{text}") from None
 
     def place(self, batch: Batch, seeds: np.ndarray) -> str:
         """Which trial fails when each is drawn alone by freshly prepared code, and whether the other side's does."""
@@ -305,7 +305,8 @@ class Workers:
         process.join(timeout=5.0)
         raise ForeignError(
             f"a worker of {self._name} died (exit code {process.exitcode}) while drawing {_span(batch)}; its own "
-            "messages are on standard error."
+            "messages are on standard error. A script that starts workers runs its audit below "
+            "`if __name__ == '__main__':`."
         )
 
 

@@ -3,11 +3,16 @@
 import asyncio
 import importlib
 import sys
+import traceback
 from pathlib import Path
 
+import jax
 import pytest
 
+import audit
 import audit.commands.list as list_command
+import guarantees
+import mechanisms
 from audit.cli import main
 from audit.suites.build import build
 from audit.suites.read import parse_suite
@@ -56,6 +61,26 @@ def test_a_command_does_not_end_with_the_code_that_the_audited_code_chose(monkey
     monkeypatch.setattr(list_command, "execute", lambda _: sys.exit(0))
     assert main(["list"]) == 2
     assert "it called sys.exit(0)" in capsys.readouterr().err
+
+
+def broken(seed_or_key, rows):
+    return rows.no_such_thing
+
+
+@pytest.mark.parametrize("step", [broken, mechanisms.callable_step(broken)], ids=["traced", "called"])
+def test_an_error_of_the_users_code_shows_the_users_lines(step):
+    """Eleven frames of ours stood above them; the first sentence says what failed and where."""
+    given = {"claim": guarantees.gaussian(mu=1.0), "trials": 20, "risk": 0.05, "key": jax.random.key(0)}
+    with pytest.raises(MechanismError) as caught:
+        audit.run_audit(step, mechanisms.scalar_pair(), **given)
+    first = str(caught.value).splitlines()[0]
+    assert "AttributeError: " in first
+    assert f"{Path(__file__).name}:{broken.__code__.co_firstlineno + 1}" in first
+    shown = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert len(shown) == 2
+    cause = caught.value.__cause__
+    own = [frame.filename for frame in traceback.extract_tb(cause.__traceback__)] if cause else []
+    assert set(own) <= {__file__}
 
 
 class Leaving:
