@@ -13,7 +13,7 @@ from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
 from audit.report.caveats import close_call, ended_early
 from audit.report.ceiling import Ceiling
-from audit.report.diagnoses import code_lines, looks_wrong, suspects, without_causes
+from audit.report.diagnoses import code_lines, looks_wrong, suspects
 from audit.report.durations import duration
 from audit.report.promises import in_words
 from audit.report.table import readable_p_value
@@ -152,8 +152,9 @@ def remedy(record: AuditRecord) -> str:
     if record.verdict != "violation" and (shown := looks_wrong(record.diagnoses)):
         # no trial shows it, and trials alone decide
         passed = "" if record.verdict == "no_violation_found" else "Do not read it as a pass. "
-        where = " line, which a replay found and no trial shows" if code_lines(record.diagnoses) else ""
-        return f"{passed}Look at this{where}: {shown[0]}"
+        if lines := code_lines(record.diagnoses):
+            return f"{passed}Look at {lines[0][0]}:{lines[0][1]}, which a replay found and no trial shows."
+        return f"{passed}Look at this: {shown[0]}"
     if record.verdict == "inconclusive" and record.one_run is not None:
         return "Do not read it as a pass. Train again with more canaries."
     if record.verdict == "inconclusive":
@@ -167,10 +168,8 @@ def remedy(record: AuditRecord) -> str:
         lines = f", and let {_replay(record)} {LINES}" if _of_the_user(record) else ""
         known = "" if record.exact_epsilon is None else f" {_known_leak(record)}"
         return f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
-    # the causes stand where all answers do
-    first = f" First suspect: {without_causes(wrong[0])}" if (wrong := suspects(record.diagnoses)) else ""
     close = f" {_capital(note)}" if (note := ended_early(record) or close_call(record)) else ""
-    return f"Do not state this claim for this code: repair the code, or account for what it does.{first}{close}"
+    return f"Do not state this claim for this code: repair the code, or account for what it does.{close}"
 
 
 def _limits(record: AuditRecord, most: Ceiling | None) -> str:
@@ -258,7 +257,8 @@ def _promised(records: tuple[AuditRecord, ...]) -> str:
     records = tuple(record for record in records if record.claim.source != NOT_BUILT)
     if not records:
         return "Not known: no claim could be built."
-    claims = _capital(listed(sorted({in_words(record.claim) for record in records}), most=3))
+    every = {in_words(record.claim) for record in records}
+    claims = _capital(every.pop()) if len(every) == 1 else f"{len(every)} claims, each named with its audit"
     doubtful = {
         in_words(r.claim): r.claim.epsilon_at(r.report_delta) for r in records if r.claim.error_exceeds(r.report_delta)
     }

@@ -45,5 +45,5 @@
   };
   addEventListener("hashchange", open);
   open();
-  addEventListener("beforeprint", () => document.querySelectorAll("details.audit").forEach((one) => { one.open = true; }));
+  addEventListener("beforeprint", () => document.querySelectorAll("details.audit, details.method").forEach((one) => { one.open = true; }));
 })();

@@ -27,7 +27,7 @@ from audit.report.formats import separated
 from audit.report.formulas import formula
 from audit.report.latex import bibtex, escape, figures, files, methods, table
 from audit.report.statement import model_card, statement
-from audit.report.story import remedy, story
+from audit.report.story import story
 from guarantees.numerics.rounding import at_least
 
 
@@ -87,7 +87,6 @@ def test_a_paper_says_why_a_claim_is_violated(violation):
     )
     hidden = dataclasses.replace(violation, diagnoses=(dataclasses.replace(answer, follows=True),))
     assert "see what looks wrong" not in story((hidden,)).to_do
-    assert "First suspect" not in remedy(hidden)
 
 
 def test_what_is_claimed_is_rounded_up_to_the_same_digits_everywhere(violation):
