@@ -44,6 +44,7 @@ def without_noise(
     bounded: Place | None = None,
     muted: Place | None = None,
     unused: bool = False,
+    inside: Place = NOWHERE,
 ) -> Finding:
     """A leaf of the output without noise; ``noisy`` is where others, summed on the same line, get theirs.
 
@@ -51,7 +52,8 @@ def without_noise(
 
     ``left`` is where it was left out, or its noise written over. ``fixed`` is where numbers of a constant key are added
     instead, and where the key is made. ``noised`` and ``bounded`` are where noise is added to single records, and where
-    they are clipped after that. ``muted`` is where its noise was multiplied by zero.
+    they are clipped after that. ``muted`` is where its noise was multiplied by zero, ``inside``
+    the condition or the loop that ``noisy`` stands in.
     """
     leaf = _large(leaf)
     if fixed is not None:
@@ -62,7 +64,8 @@ def without_noise(
         )
         lines = frames_of([key, at, added])
         return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
-    told = "" if noisy is None else f"; noise is added to others at {spelled(noisy)}"
+    under = "" if inside in (noisy, NOWHERE) else f", inside of {spelled(inside)}"
+    told = "" if noisy is None else f"; noise is added to others at {spelled(noisy)}{under}"
     if noised is not None and bounded is not None:
         told = f"; what {spelled(noised)} adds to single records comes before {spelled(bounded)}, which clips or bends "
         told += "it with them"
@@ -74,7 +77,7 @@ def without_noise(
     if muted is not None:
         told += f"; its own is multiplied by zero at {spelled(muted)}"
     # the line that left it out stands first
-    lines = frames_of([place for place in (muted, left, noised, noisy, bounded, at) if place is not None])
+    lines = frames_of([place for place in (muted, left, inside, noised, noisy, bounded, at) if place is not None])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
 
 

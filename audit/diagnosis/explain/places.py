@@ -17,6 +17,7 @@ Frame = tuple[str, int]
 """(path, line)."""
 OWN_FRAMES = 3
 """Frames of the user's that are told of one place."""
+CHOOSING = (ast.If, ast.IfExp)
 REPEATING = (ast.For, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
 
 
@@ -68,6 +69,16 @@ def among_records(at: Place, readers: set[Frame]) -> Place:
     return at
 
 
+def statement_around(at: Place, *, loops: bool) -> Place:
+    """The innermost condition, or also loop, of a line's own function that decides whether the line is reached."""
+    for path, line in at.own[:1]:
+        file, function = _parsed(path), function_around((path, line))[1]
+        lines = file.chosen + (file.repeated if loops else ())
+        starts = [start for start, end in lines if function < start <= line <= end]
+        return Place(own=((path, max(starts)),)) if starts else NOWHERE
+    return NOWHERE
+
+
 def taken_apart(places: Sequence[Place]) -> Place:
     """Where a helper was called for several parts one by one, by the places of what it did to each of them.
 
@@ -105,6 +116,8 @@ class _File:
     """Of functions with a name."""
     repeated: tuple[Lines, ...] = ()
     """Of what goes over parts: loops, comprehensions and calls of ``map`` or ``tree_map``."""
+    chosen: tuple[Lines, ...] = ()
+    """Of conditions."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -117,6 +130,7 @@ def _parsed(path: str) -> _File:
     return _File(
         functions=_lines(node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)),
         repeated=_lines(node for node in nodes if isinstance(node, REPEATING) or _maps(node)),
+        chosen=_lines(node for node in nodes if isinstance(node, CHOOSING)),
     )
 
 

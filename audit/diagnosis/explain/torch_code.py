@@ -49,6 +49,7 @@ from audit.diagnosis.explain.places import (
     function_around,
     place,
     spelled,
+    statement_around,
     taken_apart,
 )
 from audit.diagnosis.explain.wrong_lengths import Number, is_measured, mismeasured
@@ -262,7 +263,9 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE and "added" in places:
         return same_noise(fact.words["leaf"], **places)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
-        return without_noise(fact.words["leaf"], **places)
+        looped, chosen = places.pop("looped", NOWHERE), places.pop("chosen", NOWHERE)
+        inside = statement_around(chosen if looped is NOWHERE else looped, loops=looped is not NOWHERE)
+        return without_noise(fact.words["leaf"], **places, inside=inside)
     if "lost" in fact.words:
         return no_number(fact.words["lost"], **places)
     if fact.kind == Kind.TOO_LITTLE_NOISE and "leaf" in fact.words:

@@ -31,7 +31,11 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
     ``by`` is the factor, ``length`` the record's own. The line is that of the first number that leaves out a part of
     what it is made of; else, where entries of the record were left out, the first that is made of them.
     """
-    at = next((at for at in reversed(range(len(numbers))) if not _follows(numbers, at, by, clip)), None)
+    last = reversed(range(len(numbers)))
+    if by < 1:
+        at = next((at for at in last if _near(numbers[at].value * by, clip, SAME)), None)
+    else:
+        at = next((at for at in last if not _follows(numbers, at, by, clip)), None)
     if at is None or not numbers[at].value > 0 or not _near(min(1.0, clip / numbers[at].value), by):
         return None
     if _near(numbers[at].value, length):

@@ -84,7 +84,7 @@ ELSEWHERE = {
     "w_padded_without_mask": "too_little_noise",
     "w_noise_not_on_bias": "released_without_noise",
     "w_noise_on_copy": "released_without_noise",
-    "w_last_step_bare": "changed_after_release",
+    "w_last_step_bare": "released_without_noise",
     "w_bias_not_in_norm": "too_little_noise",
     "w_squared_norm": "not_clipped",
     "w_max_for_min": "not_clipped",

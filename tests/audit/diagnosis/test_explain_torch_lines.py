@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from audit.diagnosis.explain import explain
+from audit.diagnosis.explain.places import Place
+from audit.diagnosis.explain.wrong_lengths import Number, mismeasured
 from mechanisms import Neighbours, callable_step, torch_training
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
@@ -196,8 +198,8 @@ def last_step_without_noise(seed, data):
     weights = steps.START.clone()
     for step in range(2):
         total = steps.clipped(steps.gradients(weights, *data)).sum(0)
-        total = total if step else total + steps.noise()
-        weights = stepped(weights, total)  # changed_after_release
+        total = total if step else total + steps.noise()  # released_without_noise
+        weights = stepped(weights, total)
     return weights
 
 
@@ -263,7 +265,48 @@ def bound_too_large(seed, data):
     return total + steps.noise()
 
 
+def noise_in_one_round(seed, data):
+    torch.manual_seed(seed)
+    weights = steps.START.clone()
+    for step in range(2):
+        total = steps.clipped(steps.gradients(weights, *data)).sum(0)
+        if step == 0:  # released_without_noise
+            total += steps.noise()
+        weights = stepped(weights, total)
+    return weights
+
+
+def one_tensor_left_out(seed, data):
+    torch.manual_seed(seed)
+    sums = [row.clone() for row in total_of(data).split(2)]
+    for total in sums[1:]:  # released_without_noise
+        total += steps.CLIP * steps.NOISE * torch.randn(total.shape)
+    return sums
+
+
+def less_for_one_tensor(seed, data):
+    torch.manual_seed(seed)
+    out = []
+    for total in total_of(data).split((1, steps.COLUMNS - 1)):
+        noise = torch.randn(total.shape)
+        noise = 0.3 * noise if len(total) == 1 else noise  # too_little_noise
+        out.append(total + steps.CLIP * steps.NOISE * noise)
+    return out
+
+
+def lengths_of_columns(seed, data):
+    torch.manual_seed(seed)
+    rows = steps.gradients(steps.START, *data).repeat(1, 3)
+    norms = rows.norm(dim=0)[: len(rows)]  # records_mixed_before_sum
+    scale = (steps.CLIP / norms.clamp_min(1e-8)).clamp(max=1.0)
+    return (rows * scale[:, None]).sum(0) + 9 * torch.randn(rows.shape[1])
+
+
 WRONG = [
+    noise_in_one_round,
+    one_tensor_left_out,
+    less_for_one_tensor,
+    lengths_of_columns,
     mean_of_the_squares,
     largest_tensor,
     bound_too_large,
@@ -303,6 +346,17 @@ def test_the_line_of_the_fault_stands_first(step):
     found, *others = explained(step, clip=steps.CLIP).findings
     assert (found.kind, found.lines[0]) == (kind, (__file__, line)), found
     assert not others
+
+
+@pytest.mark.parametrize("clip", [1.0, 0.7])
+def test_the_number_that_is_no_length_is_named_for_every_bound(clip):
+    """With a bound of one, the inverse of the factor is the length that it was made of."""
+    square, wrong = 5.62, 5.62**0.25
+    values = [("a.py", 46, square), ("a.py", 47, wrong), ("a.py", 48, clip / wrong), ("a.py", 48, clip / wrong)]
+    numbers = [Number(Place(own=((path, line),)), value, first=line == 46) for path, line, value in values]
+    where, since = mismeasured(numbers, clip / wrong, square**0.5, clip)
+    assert where.own == (("a.py", 47),)
+    assert "takes its length for 1.54 where it is 2.371" in since
 
 
 def right_slice_by_slice(seed, data):

@@ -46,6 +46,8 @@ def differing(one: Run, other: Run, grows: Callable[[Stack], bool]) -> tuple[lis
             opaque = True
             why = f"{name} differs and came there by a way that is not followed"
             unseen.append(_fact(UNSEEN, {"at": cell.summed if cell else ()}, why=why))
+        elif cell.changed and (stacks := _in_another_round(cell.changed, other)):
+            bare[tuple(stacks.items())] = [f"The sum of round {other.raw[cell.changed][1]}"]
         elif cell.changed:
             changed.setdefault(cell.changed, OTHER_NUMBER if cell.changed in other.releases.leaked else "")
         elif cell.released and not cell.data:
@@ -61,13 +63,25 @@ def differing(one: Run, other: Run, grows: Callable[[Stack], bool]) -> tuple[lis
     return told, opaque or bool(other.releases.reached)
 
 
+def _in_another_round(changed: Stack, run: Run) -> dict[str, Stack]:
+    """Where raw data that meet a release have noise added in another round; nothing where they have it in none."""
+    origin, number = run.raw.get(changed, ((), 0))
+    events = [event for event in run.releases.events if origin and event.origin == origin and event.stack != changed]
+    if not events or number in {event.round for event in events}:
+        return {}
+    return {"at": origin, "noisy": events[0].stack, "chosen": events[0].stack}
+
+
 def _without_noise(cell: Cell, run: Run) -> tuple[tuple[str, Stack], ...]:
     """Where a tensor without noise was summed, where others summed there get theirs, and where it was left out."""
     at = cell.left_sum or cell.summed or next((event.origin for event in cell.events), ())
     others = next((event for event in run.releases.events if event.origin == at), None)
     noisy, drawn = ((), ()) if others is None else (others.stack, others.draw)
+    rounds = [event.round for event in run.releases.events if event.stack == noisy]
     # what has none may pass the line that adds it
-    places = {"at": at, "noisy": noisy, "left": cell.left or (run.plain[noisy] or drawn if noisy in run.plain else ())}
+    left = cell.left or (run.plain[noisy] or drawn if noisy in run.plain else ())
+    looped = noisy if not left and len(set(rounds)) < len(rounds) else ()
+    places = {"at": at, "noisy": noisy, "looped": looped, "left": left}
     return tuple((what, where) for what, where in places.items() if where or what == "at")
 
 

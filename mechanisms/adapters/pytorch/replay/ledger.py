@@ -207,8 +207,7 @@ def _mix(done: Operation, found: Cell, *, mixes: bool) -> None:
             for part, cell in done.pairs
             if cell.data and not cell.ragged
         ]
-        fewest, summed = min(made, default=(0, ()))
-        found.mixed_by = summed if fewest < done.out.numel() else ()
+        _, found.mixed_by = min(made, default=(0, ()))
 
 
 def _most_rows_differ(other: traces.Rows, out: torch.Tensor) -> bool:

@@ -58,6 +58,8 @@ class Results:
         """Where a constant was added to data, as where others have noise added, and where it was made."""
         self.begun: dict[Stack, Stack] = {}
         """Where a sum of an earlier round was added to a later one, and where the tensor of both was last emptied."""
+        self.raw: dict[Stack, tuple[Stack, int]] = {}
+        """Where a released value met raw data, where those were summed, and in which round."""
         self._constants = Memory()
         self._spread = Memory()
         """Where a tensor was last spread over more places than it has numbers."""
@@ -179,6 +181,7 @@ class Results:
             self._read_with({number for cell in done.cells if cell in covered or cell.changed for number in cell.draws})
         if covered and whole and numbers and (done.name in noise.ADDING or by_numbers):
             changed = changed or done.where
+            self.raw[done.where] = next(((cell.summed, cell.round) for cell in own if cell.summed), ((), 0))
         found = Cell(data=True, draws=done.draws, changed=changed, opaque=done.opaque)
         latest = max((cell for cell in own if cell.summed), key=lambda cell: cell.round, default=None)
         found.summed = done.where if record_sum(done) else latest.summed if latest else ()

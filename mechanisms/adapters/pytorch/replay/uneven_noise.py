@@ -80,20 +80,22 @@ def short_parts(runs: Sequence[Sequence[Event]], due: float) -> list[tuple[Event
     together = next((one for one, other in pairs if _clipped_together(parts, one, other)), None)
     if together is None or not is_uneven(parts, together, due):
         return []
-    length, most = _length(parts, together), max(part.deviation for part in parts)
+    length, most = _length(parts, together), max(parts, key=lambda part: part.deviation)
     return [
-        (runs[0][part.number], _short(part, runs[0][part.number], most, length, due))
+        (runs[0][part.number], _short(part, runs[0], most, length, due))
         for part in parts
         if part.deviation * (1 + SLACK) < due * length and any(part.length(events) for events in runs)
     ]
 
 
-def _short(part: Part, event: Event, most: float, length: float, due: float) -> Fact:
-    made = event.uneven or next(iter(event.sized), ())
+def _short(part: Part, events: Sequence[Event], most: Part, length: float, due: float) -> Fact:
+    event, right = events[part.number], events[most.number].sized
+    # what is done to the noise of all of them does not tell them apart
+    made = event.uneven or next(iter([*(where for where in event.sized if where not in right), *event.sized]), ())
     stacks = {"at": event.stack, "draw": event.draw} | ({"made": made} if made else {})
     count, of = int(part.where.sum()), part.where.numel()
     some = f"{count} of {of} coordinates of " if count < of else ""
-    words = {"some": some, "deviation": part.deviation, "others": most, "length": length, "due": due}
+    words = {"some": some, "deviation": part.deviation, "others": most.deviation, "length": length, "due": due}
     return Fact(kind="too_little_noise", stacks=stacks, words=words)
 
 
