@@ -61,6 +61,10 @@ def diagnose(
     signal = read_signal(neighbours, clip=clip, layout=layout)
     rows = [np.asarray(outputs).reshape(len(outputs), -1) for outputs in (outputs_without, outputs_with)]
     without, with_record = (read_noise(own, neighbours, signal) for own in rows)
+    if presence.is_still(without, with_record):
+        # what varies is rounding: questions about noise would take it for some
+        asked = _about_still_noise(without, with_record, signal)
+        return ranked([_answer(question, risk / len(asked)) for question in asked])
     stated, movement, remarks = None, (), ()
     if clip is not None and noise_multiplier is not None:
         stated = Stated(clip=clip, noise_multiplier=noise_multiplier, rate=1.0 if rate is None else rate)
@@ -90,6 +94,15 @@ def _answer(question: Question, risk: float) -> Diagnosis:
         return question(risk)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         return not_asked(f"{type(error).__name__}: {error}")
+
+
+def _about_still_noise(without: Noise, with_record: Noise, signal: Signal) -> tuple[Question, ...]:
+    sides = (without, with_record)
+    return (
+        lambda risk: presence.unbounded(*sides, finite=signal.finite, risk=risk),
+        lambda risk: presence.silent(*sides, risk=risk),
+        lambda risk: presence.repeated(*sides, risk=risk),
+    )
 
 
 def _about_presence(

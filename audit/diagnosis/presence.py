@@ -65,7 +65,7 @@ def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
         )
     elif max(shares) > SELDOM:
         measured = "noise of few values is zero in some trials, as it may be"
-    elif all(_is_constant(side) for side in sides):
+    elif is_still(*sides):
         measured = "every trial has the same numbers where noise should be"
     else:
         measured = "every trial has noise"
@@ -80,9 +80,10 @@ def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     )
 
 
-def _is_constant(side: Noise) -> bool:
-    """Whether nothing varies from trial to trial outside the span of the gradients."""
-    return float(side.beside.std(axis=0).max()) <= ROUND_OFF * float(np.abs(side.outputs).max())
+def is_still(without: Noise, with_record: Noise) -> bool:
+    """Whether nothing but rounding varies from trial to trial outside the span of the gradients, on either side."""
+    sides = (without, with_record)
+    return all(float(side.beside.std(axis=0).max()) <= ROUND_OFF * float(np.abs(side.outputs).max()) for side in sides)
 
 
 def is_coarse(without: Noise, with_record: Noise) -> bool:

@@ -54,6 +54,20 @@ def said(*makers, **more):
     return [d.question for d in asked(*makers, **more) if d.wrong and not d.follows]
 
 
+def test_rounding_is_not_taken_for_noise():
+    """Of noise with a fixed seed four answers spoke, 'with the record 1.024 times as large, deviation 5.7e-09'."""
+    drawn = np.random.default_rng(3).standard_normal(WIDTH)
+
+    def same(generator, shift):
+        outputs = drawn + 1e-8 * generator.standard_normal((TRIALS, WIDTH))
+        outputs[:, 0] += shift
+        return outputs
+
+    assert wrong(same, same) == {REPEATED}
+    assert {answer.question for answer in asked(same, same)} == {BOUNDED, SILENT, REPEATED}
+    assert {answer.question for answer in asked()} == {*ASKED, *REMARKS}
+
+
 def halved(generator, shift):
     return right(generator, shift) / 2
 
