@@ -98,7 +98,7 @@ def derive(audited: Audited) -> AuditRecord:
             beta=tuple(point.beta for point in finding.band),
         ),
         theory=None if theory is None else _curve(theory),
-        exact_epsilon=None if theory is None else float(theory.epsilon(goal.delta)),
+        exact_epsilon=_exact_epsilon(theory, goal.delta),
         detectable_advantage_excess=judgement.detectable.tv_excess,
         detectable_epsilon=judgement.detectable.epsilon,
         trials_needed=judgement.trials_needed,
@@ -106,6 +106,14 @@ def derive(audited: Audited) -> AuditRecord:
         state=tally.state,
     )
     return dataclasses.replace(record, violated_at=at_best(record.violated_at, record))
+
+
+def _exact_epsilon(theory: TradeOff | None, delta: float) -> float | None:
+    """What the exact curve says, where it is known so far out: with little noise epsilon is in the thousands."""
+    try:
+        return None if theory is None else float(theory.epsilon(delta))
+    except ValueError:
+        return None
 
 
 def _in_one_place(tally: Tally) -> bool:

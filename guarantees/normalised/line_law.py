@@ -22,6 +22,8 @@ RARE = 27.0
 """Tails at losses beyond this, either way, may be multiplied by more than e^27: they are followed far deeper."""
 STEEPEST = 12.0
 """... in panels over which ln of the density changes by no more than this."""
+MOST_PANELS = 2e7
+"""Beyond, an exact curve takes minutes and gigabytes."""
 
 
 def hidden_loss(threshold: Array, rate: float) -> Array:
@@ -150,6 +152,11 @@ class PlaneLaw(TabulatedLaw):
         at = nodes[(nodes > low) & (nodes < high)]
         panels = np.maximum(0.5 / mixture.width, np.abs(table.values[1, (nodes > low) & (nodes < high)]) / STEEPEST)
         passed = np.cumsum(panels) * table.step
+        if passed[-1] > MOST_PANELS:
+            raise ValueError(
+                f"the exact curve would take {passed[-1]:.2g} panels, more than {MOST_PANELS:.2g}: the noise is tiny "
+                "beside the record. distinguishers.projection needs no exact curve."
+            )
         base = np.interp(np.arange(np.ceil(passed[-1]) + 1), passed, at)
         edges = np.sort(np.concatenate([[low], base, [high], points[(points > low) & (points < high)]]))
         mass, loss = self._nodes(edges[:-1], np.diff(edges), table)

@@ -245,6 +245,15 @@ class BothSigns(First):
         return jnp.stack([output[0], -output[0]])
 
 
+def test_an_exact_epsilon_that_nobody_knows_is_left_out():
+    pair = mechanisms.worst_case_pair(records=1, dimension=1, clip=1.0, shared=1.0)
+    step = mechanisms.one_round(normalise_by="expected_batch", rate=0.5, clip=1.0, noise_multiplier=0.01)
+    ratio, claim = distinguishers.likelihood_ratio(step, pair), guarantees.gaussian(mu=1.0)
+    record = audit.run_audit(step, pair, ratio, claim=claim, trials=200, risk=0.05, key=KEY)
+    assert (record.verdict, record.exact_epsilon) == ("violation", None)
+    assert record.theory is not None
+
+
 @pytest.mark.long
 def test_members_of_one_name_are_told_apart(tmp_path):
     record = audit.run_audit(

@@ -298,6 +298,11 @@ def test_bad_arguments_are_named(field, value):
         normalised_round(**{**given, field: value})
 
 
+def test_noise_too_small_for_an_exact_curve_is_refused():
+    with pytest.raises(ValueError, match="panels"):
+        curve("expected_batch", 2, 0.5, 1e-6, 3).beta(0.5)
+
+
 def test_tails_that_rounding_hides_leave_a_table_that_is_shorter_not_broken():
     claim = normalised_round(
         normalise_by="expected_batch",
