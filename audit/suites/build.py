@@ -263,9 +263,12 @@ class _Builder:
 
 
 def _makes(found: Any, named: Mapping[str, Any]) -> bool:
-    """Whether it makes a part rather than being one: a class, or all that it needs are parameters of the audit."""
+    """Whether it makes a part rather than being one: a class, or all that it needs are parameters of the audit.
+
+    So is a function that needs nothing: a step or a score needs what it is given.
+    """
     names = signature_of(found)
-    if isinstance(found, types.FunctionType) and not names:
+    if isinstance(found, types.FunctionType) and all(each.default is not each.empty for each in names.values()):
         return True
     needed = {
         key

@@ -91,8 +91,10 @@ def test_a_suite_runs_code_of_the_user(suite, words, capsys):
     assert record["distinguisher"]["name"] == "lambda of own_parts"
 
 
-def test_a_function_without_parameters_makes_the_step(suite):
-    path = suite(CODE + "\nmaker = lambda: traced\n", mechanism='{ function = "own_parts:maker" }')
+@pytest.mark.parametrize("parameters", ["", "bug=''", "bug='', steps=3"])
+def test_a_function_that_needs_nothing_makes_the_step(suite, parameters):
+    """One with a default was taken for a step: 'too many positional arguments'."""
+    path = suite(CODE + f"\nmaker = lambda {parameters}: traced\n", mechanism='{ function = "own_parts:maker" }')
     assert build(parse_suite(path.read_text(), "suite.toml").audits[0]).mechanism.name == "traced"
 
 
