@@ -49,7 +49,7 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
     for path in _files(out, arguments):
         require_writable(path)
     _refuse_overwriting(out, arguments)
-    # JAX and statsmodels take seconds to import: a wrong suite is refused before.
+    # JAX takes seconds to import: a wrong suite is refused before.
     from audit.trials.disk_cache import laws_kept
 
     with laws_kept():

@@ -51,8 +51,12 @@ class _Levels:
     masses: Array = dataclasses.field(default_factory=lambda: np.zeros((2, len(LEVELS))))
 
     def add(self, at: Array, masses: Array) -> None:
+        if not len(at):
+            return
+        # cells of one strip are near each other, and all levels would be a megabyte for each strip
+        first, last = int(at.min()), int(at.max()) + 1
         for side, mass in zip(self.masses, masses, strict=True):
-            side += np.bincount(at, mass, len(LEVELS))
+            side[first:last] += np.bincount(at - first, mass)
 
     def split(self, masses: Array, loss: Array, low: Array, high: Array) -> None:
         """Between two levels."""

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import jax
 import pytest
-import statsmodels.stats.multitest
-import statsmodels.stats.proportion  # noqa: F401
 
 import audit
 import audit.report.page

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from checks import assert_rate_at_most, assert_rate_is
 from scipy.stats import norm
+from statsmodels.stats.diagnostic import normal_ad
 
-from audit.bounds.model_estimates import Gate, gaussian_shift, subsampled_gaussian
+from audit.bounds.model_estimates import Gate, _anderson_darling, gaussian_shift, subsampled_gaussian
 from guarantees.families import closed_form as families
 
 
@@ -66,6 +67,15 @@ def test_gate_refuses_what_is_not_normal():
             assert found.mu is None
             assert "contradict" in found.wording
             assert "IF" not in found.wording
+
+
+@pytest.mark.parametrize("power", [0.5, 0.8, 1.0, 1.3, 2.0, 4.0])
+def test_the_p_value_of_anderson_and_darling_is_that_of_statsmodels(power):
+    rng = np.random.default_rng(22)
+    for count in (20, 100, 3000):
+        z = rng.normal(size=count)
+        z = 3 + np.sign(z) * np.abs(z) ** power
+        assert _anderson_darling(z) == pytest.approx(normal_ad(z)[1], rel=1e-6, abs=1e-12)
 
 
 def test_gate_misses_a_slight_contamination():
