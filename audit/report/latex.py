@@ -313,7 +313,8 @@ def _in_symbols(text: str) -> str:
     said = re.sub(
         r"\bdelta (\d[\d.]*(?:e-?\d+)?)", lambda found: f"$\\delta = {number(float(found[1]))}$", escape(text)
     )
-    return re.sub(r"\bepsilon (\d+(?:\.\d+)?)", r"$\\varepsilon = \1$", said)
+    said = re.sub(r"\bepsilon (\d+(?:\.\d+)?)", r"$\\varepsilon = \1$", said)
+    return said.replace("delta at ", r"$\delta$ at ").replace("epsilon at ", r"$\varepsilon$ at ")
 
 
 def _suspected(records: tuple[AuditRecord, ...]) -> list[str]:

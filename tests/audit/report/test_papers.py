@@ -75,7 +75,7 @@ def test_a_paper_says_why_a_claim_is_violated(violation):
     assert escape(first) not in methods((expected,))
     silent = dataclasses.replace(violation, diagnoses=())
     assert "looks wrong" not in statement((silent,)) + model_card((silent,), title="t") + methods((silent,))
-    assert "Audit ``half the noise'': violation; delta at $" in methods((silent,))
+    assert r"Audit ``half the noise'': violation; $\delta$ at $" in methods((silent,))
     nothing = dataclasses.replace(violation, diagnoses=(dataclasses.replace(answer, wrong=False),))
     for name in ("text", "statement", "model-card", "latex", "junit", "markdown"):
         told = " ".join(text_report((nothing,), name, title="t").split())
