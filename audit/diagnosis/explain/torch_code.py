@@ -146,7 +146,8 @@ def _generators_kept() -> contextlib.AbstractContextManager[None]:
 def _looked_at(replay: Any, *code: Any, runs: int, **settings: Any) -> Any:
     """The look that shows most, a cause before a consequence: findings must not depend on who is in the batch.
 
-    Where none shows anything, also whether ``runs`` that leave the batch to chance all hold the record.
+    Where none shows anything, also whether ``runs`` that leave the batch to chance all hold the record, and whether
+    one whose batch is empty gets noise.
     """
     looks: list[Any] = []
     replays = [replay.Replay(*code, **settings, company=company) for company in replay.COMPANY]
@@ -155,7 +156,8 @@ def _looked_at(replay: Any, *code: Any, runs: int, **settings: Any) -> Any:
         if _shows(looks[-1]) == CAUSE or not looks[0].again:
             break
     seen = max(looks, key=_shows)
-    return seen if seen.facts else dataclasses.replace(seen, facts=replays[0].always_there(runs))
+    first = replays[0]
+    return seen if seen.facts else dataclasses.replace(seen, facts=first.always_there(runs) or first.skipped())
 
 
 def _shows(seen: Any) -> int:
@@ -262,6 +264,9 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable
         return led(found(Kind(fact.kind), draw=places["draw"], origin=origin, beside=[places["read"]]), places["read"])
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE and "added" in places:
         return same_noise(fact.words["leaf"], **places)
+    if "skipped" in places:
+        skipped = places["skipped"]
+        return led(without_noise(fact.words["leaf"], skipped, places["noisy"]), skipped)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
         looped, chosen = places.pop("looped", NOWHERE), places.pop("chosen", NOWHERE)
         inside = statement_around(chosen if looped is NOWHERE else looped, loops=looped is not NOWHERE)

@@ -108,3 +108,74 @@ def test_few_numbers_are_named_where_they_are_spread():
     source, start = inspect.getsourcelines(spread_over_rows)
     assert found.kind == "key_used_twice"
     assert found.lines[0] == (__file__, start + 2), source[2]
+
+
+def nothing_for_nobody(x):
+    if len(x) == 0:
+        return torch.zeros(steps.COLUMNS)  # wrong
+    return released(x)
+
+
+def returned_at_once(seed, data):
+    torch.manual_seed(seed)
+    return nothing_for_nobody(data[0][poisson(data)])
+
+
+def gone_on(seed, data):
+    torch.manual_seed(seed)
+    weights = steps.START.clone()
+    for _ in range(2):
+        x = data[0][poisson(data)]
+        if not len(x):
+            continue  # wrong
+        weights = weights - released(x)
+    return weights
+
+
+def only_for_some(seed, data):
+    """A coin for each record, and a sum that is released where it has been begun."""
+    torch.manual_seed(seed)
+    rows = [row for row in steps.clipped(data[0]) if torch.rand(()) < 0.5]
+    total = torch.zeros(steps.COLUMNS)
+    if rows:  # wrong
+        total += torch.stack(rows).sum(0)
+        total += steps.noise()
+    return total
+
+
+@pytest.mark.parametrize("step", [returned_at_once, gone_on, only_for_some])
+def test_a_round_with_an_empty_batch_and_no_noise_is_found_at_its_line(step):
+    (found,) = explained(step).findings
+    source, start = inspect.getsourcelines(nothing_for_nobody if step is returned_at_once else step)
+    assert found.kind == "released_without_noise"
+    assert found.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text))
+    assert found.says.startswith("A round whose batch is empty is released without noise: it comes from test_")
+
+
+def drawn_until_somebody_is_there(seed, data):
+    torch.manual_seed(seed)
+    weights = steps.START.clone()
+    for _ in range(2):
+        x = data[0][:0]
+        while not len(x):
+            x = data[0][poisson(data)]
+        weights = weights - released(x)
+    return weights
+
+
+def noise_of_its_own(seed, data):
+    torch.manual_seed(seed)
+    x = data[0][poisson(data)]
+    return released(x) if len(x) else steps.noise()
+
+
+def noisy_inputs_of_some(seed, data):
+    torch.manual_seed(seed)
+    x = data[0][poisson(data)]
+    total = steps.clipped(x + 0.1 * torch.randn(x.shape)).sum(0) if len(x) else torch.zeros(steps.COLUMNS)
+    return total + steps.noise()
+
+
+@pytest.mark.parametrize("step", [drawn_until_somebody_is_there, noise_of_its_own, noisy_inputs_of_some])
+def test_noise_for_an_empty_batch_is_found_wherever_it_is_drawn(step):
+    assert not explained(step).suspicions

@@ -78,7 +78,7 @@ class Bank:
 
     def __init__(self, place: Place | None = None, *, taken: float | None = 0.0, company: tuple[bool, ...] = ()):
         self._values: dict[Slot, torch.Tensor] = {}
-        self.place, self._taken, self._company = place, taken, company
+        self.place, self.taken, self._company = place, taken, company
         self.in_company = False
         """Whether a draw was made to take or leave other records."""
 
@@ -125,12 +125,12 @@ class Bank:
 
     def _choose(self, name: str, value: torch.Tensor, index: int, others: dict[int, bool]) -> None:
         """Let a Poisson sampler take the record: a batch without it shows nothing of what it does."""
-        if self.place is None or self._taken is None or value.dim() != 1:
+        if self.place is None or self.taken is None or value.dim() != 1:
             return
         if len(value) not in (self.place.records, self.place.records + 1):
             return
         if name in UNIFORM and value.is_floating_point():
-            takes, leaves = self._taken, LARGEST_UNIFORM - self._taken
+            takes, leaves = self.taken, LARGEST_UNIFORM - self.taken
         elif name in ("bernoulli", "bernoulli_"):
             takes, leaves = 1, 0
         else:
@@ -143,10 +143,10 @@ class Bank:
 
     def _choose_alone(self, name: str, value: torch.Tensor, passed: int) -> None:
         """The same where a loop over records draws one number for each: ``passed`` records came before this one."""
-        if self.place is None or self._taken is None or value.numel() != 1 or passed != self.place.index:
+        if self.place is None or self.taken is None or value.numel() != 1 or passed != self.place.index:
             return
         if name in UNIFORM and value.is_floating_point():
-            value.fill_(self._taken)
+            value.fill_(self.taken)
         elif name in ("bernoulli", "bernoulli_"):
             value.fill_(1)
 

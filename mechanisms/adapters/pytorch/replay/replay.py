@@ -1,11 +1,10 @@
-"""The runs of one replay, and the facts that they show together."""
+"""The facts that the runs of one replay show together."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,18 +14,18 @@ from mechanisms.adapters.pytorch.replay.comparing import (
     length_of,
     releases_differ,
     round_costs,
-    took_part,
 )
 from mechanisms.adapters.pytorch.replay.differing_outputs import OTHER_NUMBER, differing
-from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
+from mechanisms.adapters.pytorch.replay.draws import Bank
+from mechanisms.adapters.pytorch.replay.empty_batches import Nobody, lines_run, turned_away, without_noise
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.joint_noise import rounds_depend, squared_length
 from mechanisms.adapters.pytorch.replay.mixing import SLACK, Company, mixing, other_batches
 from mechanisms.adapters.pytorch.replay.names import MUCH, holding, together, unbounded
-from mechanisms.adapters.pytorch.replay.not_a_number import not_a_number
-from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, place_of_record, same_batches, tensors_in
+from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches
 from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise, reused_states
 from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.runs import Runs
 from mechanisms.adapters.pytorch.replay.same_noise import (
     drawn_by_the_seed,
     moved_at_first,
@@ -39,10 +38,8 @@ from mechanisms.adapters.pytorch.replay.same_noise import (
 from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.short_rounds import short_rounds
 from mechanisms.adapters.pytorch.replay.stacks import Stack
-from mechanisms.adapters.pytorch.streams import generators_kept, seed_all, stream_of
+from mechanisms.adapters.pytorch.streams import stream_of
 
-ATTEMPTS = 4
-"""Draws that are tried until a batch holds the record."""
 FACTOR = 50.0
 """How many times larger a record is made."""
 SCALES = (FACTOR**2, FACTOR)
@@ -55,33 +52,14 @@ of n or of n + 1 records, and padding shows in a small one."""
 MOST_TWICE = 2**20
 """Numbers in the outputs of code that is looked at twice."""
 
-Code = Callable[[Any, int, Callable[[str, Any], None]], None]
-"""Runs on a dataset with a seed and tells of every tensor that it releases."""
 
-
-class Replay:
-    """Runs of one piece of code on a pair, all with the same draws."""
-
-    def __init__(
-        self,
-        code: Code,
-        without: Any,
-        with_record: Any,
-        *,
-        seed: int,
-        noise_multiplier: float | None,
-        company: tuple[bool, ...] = (),
-        sampled: bool = False,
-    ):
-        self._code, self._without, self._with, self._seed = code, without, with_record, seed
-        self._stated, self._company, self._sampled = noise_multiplier, company, sampled
-        self._place = place_of_record(without, with_record)
-        self._bank = Bank()
-        self._facts: list[Fact] = []
+class Replay(Runs):
+    """What the runs of one piece of code on a pair show together."""
 
     def seen(self) -> Seen:
         """Run and compare."""
         one, other = self._pair()
+        self._full = other
         self._about_randomness(one, other)
         choice = other.ledger.choice
         if choice.differs:
@@ -154,6 +132,20 @@ class Replay:
                 return ()
         return () if fact is None else (fact,)
 
+    def skipped(self) -> tuple[Fact, ...]:
+        """That a round whose batch is empty gets no noise, after ``seen`` has found nothing."""
+        if self._place is None or self._full is None:
+            return ()
+        bank = Nobody(self._place, taken=self._bank.taken)
+        empty = self._further(self._without, None, bank=bank)
+        event = None if empty is None else without_noise(self._full, empty, bank)
+        if event is None:
+            return ()
+        nobody = Nobody(self._place, taken=self._bank.taken, always=True)
+        lines = lines_run(lambda: self._further(self._without, None, bank=nobody))
+        stacks = {"skipped": turned_away(event.stack, lines), "noisy": event.stack}
+        return (Fact(kind="released_without_noise", stacks=stacks, words={"leaf": "A round whose batch is empty"}),)
+
     def outputs(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None:
         """What both sides release on the same draws, nothing made equal; None where PyTorch draws nothing."""
         one, _ = self._pair()
@@ -179,60 +171,6 @@ class Replay:
             again=self._bank.in_company and sum(out.value.numel() for out in one.outputs.values()) <= MOST_TWICE,
         )
 
-    def _say(self, kind: str, stacks: dict[str, Stack], **words: Any) -> None:
-        self._facts.append(Fact(kind=kind, stacks=stacks, words=words))
-
-    def _run(
-        self,
-        dataset: Any,
-        reference: Run | None,
-        seed: int | None = None,
-        *,
-        stirred: bool = False,
-        seedings: Seedings | None = None,
-        bank: Bank | None = None,
-        swayed: dict[Stack, bool] | None = None,
-    ) -> Run:
-        run = Run(bank or self._bank, reference, seedings, swayed)
-        run.mark(tensors_in(dataset))
-        with generators_kept():
-            if stirred and seed is not None:
-                # code that takes what the process's generators give has other numbers in every trial
-                seed_all(~seed & 2**63 - 1)
-            run.follow(lambda: self._code(dataset, self._seed if seed is None else seed, run.tell))
-        return run
-
-    def _further(self, dataset: Any, reference: Run | None, **more: Any) -> Run | None:
-        """A run on data that nobody promised would do: None where the code stops with an error."""
-        try:
-            return self._run(dataset, reference, **more)
-        except Exception:
-            return None
-
-    def _pair(self) -> tuple[Run, Run]:
-        """Both sides, on draws with which the record takes part if such are found."""
-        one = other = Run(self._bank)
-        for attempt in range(ATTEMPTS):
-            self._seed += attempt
-            taken = LARGEST_UNIFORM if attempt % 2 else 0.0
-            self._bank = Bank(self._place, taken=taken, company=self._company)
-            one = self._run(self._without, None)
-            other = self._run(self._with, one)
-            if lost := not_a_number(other, functools.partial(self._further, self._with, one)):
-                self._facts += lost
-                return one, other
-            if other.ledger.choice.apart and not other.ledger.choice.differs:
-                # a rate of one over the number of records; other draws show nothing of it
-                continue
-            if other.releases.astray or one.ledger.phase != other.ledger.phase or took_part(one, other):
-                return one, other
-        why = (
-            f"in {ATTEMPTS} runs the record changed nothing that is released: no batch held it, as where batches are "
-            "cut from a permutation, which has no draws in common for N and N + 1 records"
-        )
-        self._say("not_followed", {}, why=why)
-        return one, other
-
     def _about_randomness(self, one: Run, other: Run) -> None:
         reused = reused_states(other)
         if reused and (again := self._further(self._with, one, seedings=Seedings())) is not None:
@@ -250,9 +188,6 @@ class Replay:
             self._say(
                 "randomness_from_data", {"draw": apart[0][1]}, origin=": their seed differs between the two datasets"
             )
-
-    def _of_another_seed(self) -> Run | None:
-        return self._further(self._with, None, seed=self._seed + 1, stirred=True, seedings=Seedings())
 
     def _constant(self, other: Run, found: list[Fact]) -> list[Fact]:
         """What another seed does not change, nor other draws: a seed may be drawn."""

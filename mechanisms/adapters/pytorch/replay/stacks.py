@@ -19,7 +19,7 @@ DEEPEST = 12
 
 
 @functools.lru_cache(maxsize=4096)
-def _told(path: str) -> bool:
+def told(path: str) -> bool:
     """Whether a frame of this file says anything: not PyTorch's, Python's or this toolkit's own."""
     toolkit = Path(__file__).parents[4]
     homes = [Path(str(torch.__file__)).parent, Path(sysconfig.get_paths()["stdlib"])]
@@ -38,7 +38,7 @@ def stack(innermost: FrameType | None = None) -> Stack:
     while frame is not None and len(found) < DEEPEST:
         if frame.f_code.co_filename == BEGIN and frame.f_code.co_name == "follow":
             break
-        if _told(frame.f_code.co_filename):
+        if told(frame.f_code.co_filename):
             found.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return tuple(found)

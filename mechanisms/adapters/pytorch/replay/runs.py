@@ -1,0 +1,103 @@
+"""The runs of one replay: both datasets on the same draws, and changed ones beside them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from mechanisms.adapters.pytorch.replay.comparing import took_part
+from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
+from mechanisms.adapters.pytorch.replay.facts import Fact
+from mechanisms.adapters.pytorch.replay.not_a_number import not_a_number
+from mechanisms.adapters.pytorch.replay.records import place_of_record, tensors_in
+from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.seedings import Seedings
+from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.streams import generators_kept, seed_all
+
+ATTEMPTS = 4
+"""Draws that are tried until a batch holds the record."""
+
+Code = Callable[[Any, int, Callable[[str, Any], None]], None]
+"""Runs on a dataset with a seed and tells of every tensor that it releases."""
+
+
+class Runs:
+    """Runs of one piece of code on a pair, all with the same draws."""
+
+    def __init__(
+        self,
+        code: Code,
+        without: Any,
+        with_record: Any,
+        *,
+        seed: int,
+        noise_multiplier: float | None,
+        company: tuple[bool, ...] = (),
+        sampled: bool = False,
+    ):
+        self._code, self._without, self._with, self._seed = code, without, with_record, seed
+        self._stated, self._company, self._sampled = noise_multiplier, company, sampled
+        self._place = place_of_record(without, with_record)
+        self._bank = Bank()
+        self._full: Run | None = None
+        """On the dataset that has the record, as it is."""
+        self._facts: list[Fact] = []
+
+    def _say(self, kind: str, stacks: dict[str, Stack], **words: Any) -> None:
+        self._facts.append(Fact(kind=kind, stacks=stacks, words=words))
+
+    def _run(
+        self,
+        dataset: Any,
+        reference: Run | None,
+        seed: int | None = None,
+        *,
+        stirred: bool = False,
+        seedings: Seedings | None = None,
+        bank: Bank | None = None,
+        swayed: dict[Stack, bool] | None = None,
+    ) -> Run:
+        run = Run(bank or self._bank, reference, seedings, swayed)
+        run.mark(tensors_in(dataset))
+        with generators_kept():
+            if stirred and seed is not None:
+                # code that takes what the process's generators give has other numbers in every trial
+                seed_all(~seed & 2**63 - 1)
+            run.follow(lambda: self._code(dataset, self._seed if seed is None else seed, run.tell))
+        return run
+
+    def _further(self, dataset: Any, reference: Run | None, **more: Any) -> Run | None:
+        """A run on data that nobody promised would do: None where the code stops with an error."""
+        try:
+            return self._run(dataset, reference, **more)
+        except Exception:
+            return None
+
+    def _pair(self) -> tuple[Run, Run]:
+        """Both sides, on draws with which the record takes part if such are found."""
+        one = other = Run(self._bank)
+        for attempt in range(ATTEMPTS):
+            self._seed += attempt
+            taken = LARGEST_UNIFORM if attempt % 2 else 0.0
+            self._bank = Bank(self._place, taken=taken, company=self._company)
+            one = self._run(self._without, None)
+            other = self._run(self._with, one)
+            if lost := not_a_number(other, functools.partial(self._further, self._with, one)):
+                self._facts += lost
+                return one, other
+            if other.ledger.choice.apart and not other.ledger.choice.differs:
+                # a rate of one over the number of records; other draws show nothing of it
+                continue
+            if other.releases.astray or one.ledger.phase != other.ledger.phase or took_part(one, other):
+                return one, other
+        why = (
+            f"in {ATTEMPTS} runs the record changed nothing that is released: no batch held it, as where batches are "
+            "cut from a permutation, which has no draws in common for N and N + 1 records"
+        )
+        self._say("not_followed", {}, why=why)
+        return one, other
+
+    def _of_another_seed(self) -> Run | None:
+        return self._further(self._with, None, seed=self._seed + 1, stirred=True, seedings=Seedings())
