@@ -13,6 +13,7 @@ import torch
 from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, UNIFORM, Bank, Slot
 from mechanisms.adapters.pytorch.replay.records import Place
+from mechanisms.adapters.pytorch.replay.releases import Enough
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack, told
 
@@ -23,18 +24,25 @@ Lines = dict[CodeType, set[int]]
 class Nobody(Bank):
     """Draws with which a Poisson sampler takes no record into the first batch, or ``always`` into none."""
 
-    def __init__(self, place: Place, *, taken: float | None, always: bool = False):
+    def __init__(self, place: Place, *, taken: float | None, noise: set[Stack], always: bool = False):
         super().__init__(place, taken=taken)
+        self.noise = noise
+        """Where that of a first round is drawn."""
         self._leaves, self._always = LARGEST_UNIFORM - (taken or 0.0), always
         self.where: Stack = ()
         """Where the batch is drawn."""
         self.times = 0
         """How many draws it takes: one, or one for each record."""
+        self._again = False
+        """Whether another one was drawn."""
 
     def settle(self, slot: Slot, name: str, value: torch.Tensor) -> None:
         """Make ``value``, just drawn, leave all records out, if it chooses among them."""
         assert self.place is not None
         _, where, _, passed = slot
+        if self.where and where in self.noise and not self._again:
+            # it has noise
+            raise Enough
         each, uniform = value.numel() == 1, name in UNIFORM
         if isinstance(value, torch.nn.Parameter) or not (uniform or name in ("bernoulli", "bernoulli_")):
             return
@@ -43,6 +51,7 @@ class Nobody(Bank):
         if (each or many) and (first or self._always):
             value.fill_(self._leaves if uniform else 0)
             self.where, self.times = where, self.times + 1
+        self._again |= where == self.where and not first
 
 
 def without_noise(full: Run, empty: Run, bank: Nobody) -> Event | None:
@@ -51,10 +60,10 @@ def without_noise(full: Run, empty: Run, bank: Nobody) -> Event | None:
     A batch that is drawn again until it holds somebody takes nothing away from the noise.
     """
     draws, drawn = empty.draws, [number for number, draw in enumerate(empty.draws) if draw.stack == bank.where]
-    events = [event for event in full.releases.events if event.round == 1 and event.moved and event.draw]
+    events = [event for event in full.releases.events if event.draw in bank.noise]
     if not drawn or not events:
         return None
-    noise, known = {event.draw for event in events}, {draw.stack for draw in full.draws}
+    noise, known = bank.noise, {draw.stack for draw in full.draws}
     times = min(bank.times, len(drawn))
     then = draws[drawn[times - 1] + 1 : drawn[times] if times < len(drawn) else None]
     if any(draw.stack in noise or draw.stack not in known for draw in then):

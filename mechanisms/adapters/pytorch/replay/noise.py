@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, of_terms
 from mechanisms.adapters.pytorch.replay.cells import shadow
 from mechanisms.adapters.pytorch.replay.draws import UNIFORM
 from mechanisms.adapters.pytorch.replay.operation import Operation
-from mechanisms.adapters.pytorch.replay.storages import seen_through
+from mechanisms.adapters.pytorch.replay.storages import seen_through, tensors_among
 from mechanisms.adapters.pytorch.replay.terms import nothing
 
 ORTHOGONAL = 1e-4
@@ -127,7 +127,7 @@ def _followed(done: Operation) -> Terms | None:
         summed = first and first.summed(axes_of(args))
         return summed and summed.scaled(1 / share)
     if (moving := name.removesuffix("_")) in MOVING:
-        noisy = [part for part in tree_leaves(args) if _is_noisy(part, done)]
+        noisy = [part for part in tensors_among(args) if _is_noisy(part, done)]
         parts = [done.terms(part) for part in noisy]
         if any(part is None for part in parts):
             return None

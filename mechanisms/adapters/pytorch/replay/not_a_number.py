@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.names import holding, together
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
+from mechanisms.adapters.pytorch.replay.storages import tensors_among
 
 
 class _First(TorchDispatchMode):
@@ -45,5 +44,5 @@ def not_a_number(run: Run, again: Callable[[], Run | None]) -> list[Fact]:
 
 def _holds_none(parts: Any) -> bool:
     """Whether a tensor among them holds what is no number."""
-    tensors = [part for part in tree_leaves(parts) if isinstance(part, torch.Tensor)]
+    tensors = tensors_among(parts)
     return any(bool(part.isnan().any()) for part in tensors if part.is_floating_point())

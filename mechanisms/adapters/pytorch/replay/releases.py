@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import torch
@@ -77,7 +78,8 @@ class Releases:
         """Whether it was stopped for want of memory."""
         self.astray = False
         """Whether noise met something where it did not in the reference."""
-        self.round = 1
+        self.round, self.most = 1, math.inf
+        """The round, and the last one that is followed."""
         self._fresh, self._stored = False, 0
         self._sums: dict[Slot, tuple[torch.Tensor, frozenset[int]]] = {}
         """What noise was added to, as far as it is summed, and the noise's draws; nothing has been made of it yet."""
@@ -85,6 +87,8 @@ class Releases:
     def new_round(self) -> None:
         """Something is done that a round begins with; nothing is where nothing was released since the last one."""
         if self._fresh:
+            if self.round == self.most:
+                raise Enough
             self.round, self._fresh = self.round + 1, False
 
     def close(self, draws: frozenset[int] | set[int]) -> None:

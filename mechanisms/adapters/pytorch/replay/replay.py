@@ -124,7 +124,7 @@ class Replay(Runs):
         """That the record moves the first round of so many runs, in which nothing made a batch hold it."""
         fact = None
         for number in range(runs):
-            bank, more = Bank(self._place, taken=None), {"seed": self._seed + 1 + number, "stirred": True}
+            bank, more = Bank(self._place, taken=None), {"seed": self._seed + 1 + number, "stirred": True, "rounds": 1}
             one = self._further(self._without, None, bank=bank, **more)
             other = None if one is None else self._further(self._with, one, bank=bank, **more)
             fact = None if other is None else moved_at_first(other)
@@ -136,12 +136,13 @@ class Replay(Runs):
         """That a round whose batch is empty gets no noise, after ``seen`` has found nothing."""
         if self._place is None or self._full is None:
             return ()
-        bank = Nobody(self._place, taken=self._bank.taken)
+        noise = {event.draw for event in self._full.releases.events if event.round == 1 and event.moved}
+        bank = Nobody(self._place, taken=self._bank.taken, noise=noise)
         empty = self._further(self._without, None, bank=bank)
         event = None if empty is None else without_noise(self._full, empty, bank)
         if event is None:
             return ()
-        nobody = Nobody(self._place, taken=self._bank.taken, always=True)
+        nobody = Nobody(self._place, taken=self._bank.taken, noise=noise, always=True)
         lines = lines_run(lambda: self._further(self._without, None, bank=nobody))
         stacks = {"skipped": turned_away(event.stack, lines), "noisy": event.stack}
         return (Fact(kind="released_without_noise", stacks=stacks, words={"leaf": "A round whose batch is empty"}),)

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from mechanisms.adapters.noise_terms import independent
 from mechanisms.adapters.pytorch.replay import noise
@@ -34,7 +33,7 @@ from mechanisms.adapters.pytorch.replay.releases import Enough
 from mechanisms.adapters.pytorch.replay.results import Results
 from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
-from mechanisms.adapters.pytorch.replay.storages import covers, elements
+from mechanisms.adapters.pytorch.replay.storages import covers, elements, tensors_among
 from mechanisms.adapters.pytorch.replay.terms import laid, nothing
 
 COPYING = frozenset(("stack", "cat"))
@@ -114,10 +113,8 @@ class Run(Results, TorchDispatchMode):
                 return self._draw(func, name, args, kwargs)
             with self:
                 return scaled()
-        tensors = [part for part in tree_leaves((args, kwargs)) if isinstance(part, torch.Tensor)]
-        known = {
-            id(part): None if (cell := self._cell(part)) is None else dataclasses.replace(cell) for part in tensors
-        }
+        tensors = tensors_among((args, kwargs))
+        known = {id(part): self._cell(part) for part in tensors}
         cells = [cell for cell in known.values() if cell is not None]
         before = args
         if func._schema.is_mutable and any(cell.variance is not None for cell in cells):
@@ -151,9 +148,8 @@ class Run(Results, TorchDispatchMode):
             except Exception as error:
                 # a fault of ours must not end the code that is followed
                 self.lost.append(f"{name}: {type(error).__name__}: {error}")
-                for part in tree_leaves(out):
-                    if isinstance(part, torch.Tensor):
-                        self.memory.put(part, Cell(data=any(cell.data for cell in cells), opaque=True))
+                for part in tensors_among(out):
+                    self.memory.put(part, Cell(data=any(cell.data for cell in cells), opaque=True))
         return out
 
     def _read_again(self, records: torch.Tensor, places: torch.Tensor, made: Stack) -> None:
@@ -253,10 +249,10 @@ class Run(Results, TorchDispatchMode):
                 )
                 self._follow(name.removeprefix("_foreach_"), one, first, kwargs, result, known, writes, where)
             return
-        parts = [part for part in tree_leaves((args, kwargs)) if isinstance(part, torch.Tensor)]
+        parts = tensors_among((args, kwargs))
         given = [args[1]] if name == "copy_" else parts
         pairs = [(part, cell) for part in given if (cell := known.get(id(part))) is not None]
-        results = [part for part in tree_leaves(out) if isinstance(part, torch.Tensor)]
+        results = tensors_among(out)
         if not results:
             self._number(pairs, where)
             return

