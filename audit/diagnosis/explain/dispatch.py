@@ -217,4 +217,5 @@ def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: State
         return Explanation(findings=(not_followed(why),))
     follow: Tracer = importlib.import_module(TRACERS[step.tracer]).follow
     told = follow(step, neighbours, key=key, stated=stated)
-    return dataclasses.replace(told, stated=stated.noise_multiplier)
+    bound = None if stated.clip is None else stated.reach * stated.clip
+    return dataclasses.replace(told, stated=stated.noise_multiplier, bound=bound)

@@ -67,6 +67,11 @@ NOTHING_STATED = (
     "with nothing."
 )
 
+LARGER_BOUND = (
+    "The record moves a sum by {most:.4g}, and the stated clipping norm allows {bound:.4g}: the code uses another norm or "
+    "other units. Only the noise over what the record moves was judged."
+)
+
 CLOSE = 0.02
 """Relative error below which a multiplier is as stated."""
 CAUSES_OF_TOO_LITTLE_NOISE = frozenset(
@@ -141,6 +146,8 @@ class Explanation:
     covered: Covered = dataclasses.field(default_factory=Covered)
     stated: float | None = None
     """The noise multiplier that the rounds were compared with; None where nobody stated one."""
+    bound: float | None = None
+    """How far the pair may move a sum by the clipping norm that was stated; None where nobody stated one."""
 
     @property
     def suspicions(self) -> tuple[Finding, ...]:
@@ -175,6 +182,9 @@ class Explanation:
             blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
         if self.rounds and self.stated is None:
             blocks.append(NOTHING_STATED)
+        most = max((one.sensitivity for one in self.rounds), default=0.0)
+        if self.bound is not None and most > self.bound * (1 + CLOSE) and not self.suspicions:
+            blocks.append(LARGER_BOUND.format(most=most, bound=self.bound))
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.not_judged]
         blocks += [_table(self.rounds)] if self.rounds else []
         if self.followed:

@@ -475,7 +475,7 @@ def test_lines_of_an_installed_toolkit_are_nobodys(monkeypatch):
 
     installed = "/home/me/venv/lib/python3.13/site-packages/"
     monkeypatch.setattr(stacks, "__file__", f"{installed}mechanisms/adapters/pytorch/replay/stacks.py")
-    told = stacks._told.__wrapped__
+    told = stacks.told.__wrapped__
     assert not told(f"{installed}mechanisms/adapters/callable_step/run.py")
     assert told(f"{installed}opacus/optimizers/optimizer.py")
     assert told("/home/me/train.py")

@@ -179,3 +179,31 @@ def noisy_inputs_of_some(seed, data):
 @pytest.mark.parametrize("step", [drawn_until_somebody_is_there, noise_of_its_own, noisy_inputs_of_some])
 def test_noise_for_an_empty_batch_is_found_wherever_it_is_drawn(step):
     assert not explained(step).suspicions
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_a_stated_bound_that_the_code_exceeds_is_told_beside_noise_that_is_enough(share):
+    told = explained(noise_of_its_own, clip=share * steps.CLIP)
+    sentence = "The record moves a sum by 2, and the stated clipping norm allows 1: the code uses another norm"
+    assert not told.findings
+    assert (sentence in str(told)) == (share < 1)
+
+
+def last_left_out(seed, data):
+    torch.manual_seed(seed)
+    places = torch.nonzero(poisson(data)).flatten()
+    return released(data[0][places[:4]])
+
+
+def cut_from_an_order(seed, data):
+    torch.manual_seed(seed)
+    return released(data[0][torch.randperm(len(data[0]))[:2]])
+
+
+@pytest.mark.parametrize(
+    ("step", "why"), [(last_left_out, "records that do not fill the last one"), (cut_from_an_order, "a permutation")]
+)
+def test_why_no_batch_held_the_record_is_told_by_what_was_drawn(step, why):
+    (found,) = explained(step).findings
+    assert found.kind == "not_followed"
+    assert why in found.says

@@ -81,6 +81,8 @@ class Bank:
         self.place, self.taken, self._company = place, taken, company
         self.in_company = False
         """Whether a draw was made to take or leave other records."""
+        self.permuted = False
+        """Whether an order of records was drawn."""
 
     def picks(self, name: str, value: torch.Tensor) -> bool:
         """Whether a draw can choose records; an order of all of them leaves none out."""
@@ -92,6 +94,7 @@ class Bank:
     def settle(self, slot: Slot, name: str, value: torch.Tensor) -> None:
         """Make ``value``, just drawn, the one that every run gets in this slot; the longest is kept."""
         known = self._values.get(slot)
+        self.permuted |= name == "randperm"
         if known is None:
             if self.place is not None:
                 self._choose(name, value, self.place.index, self._others(value))

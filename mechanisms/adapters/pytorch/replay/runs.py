@@ -95,10 +95,10 @@ class Runs:
                 continue
             if other.releases.astray or one.ledger.phase != other.ledger.phase or took_part(one, other):
                 return one, other
-        why = (
-            f"in {ATTEMPTS} runs the record changed nothing that is released: no batch held it, as where batches are "
-            "cut from a permutation, which has no draws in common for N and N + 1 records"
-        )
+        such = "records that do not fill the last one are left out"
+        if self._bank.permuted:
+            such = "batches are cut from a permutation, which has no draws in common for N and N + 1 records"
+        why = f"in {ATTEMPTS} runs the record changed nothing that is released: no batch held it, as where {such}"
         self._say("not_followed", {}, why=why)
         return one, other
 
