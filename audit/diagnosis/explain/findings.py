@@ -68,8 +68,8 @@ NOTHING_STATED = (
 )
 
 LARGER_BOUND = (
-    "The record moves a sum by {most:.4g}, and the stated clipping norm allows {bound:.4g}: the code uses another norm or "
-    "other units. Only the noise over what the record moves was judged."
+    "The record moves a sum by {most:.4g}, and the stated clipping norm allows {bound:.4g}: the code uses another norm "
+    "or other units. Only the noise over what the record moves was judged."
 )
 
 CLOSE = 0.02
