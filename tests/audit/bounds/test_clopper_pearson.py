@@ -28,25 +28,16 @@ def test_limits_are_the_exact_clopper_pearson_ones():
     assert epsilon_lower_bound(COUNTS, delta=1e-5, risk=0.05) == pytest.approx(2.7580562109954916, abs=1e-8)
 
 
-@pytest.mark.parametrize(("errors", "trials"), [(0, 10), (3, 10), (10, 10), (0, 10**7), (123, 10**7)])
-def test_limit_is_the_rate_at_which_so_few_errors_have_probability_risk(errors, trials):
-    upper = float(clopper_pearson_upper(errors, trials, risk=0.01))
-    if errors == trials:
-        assert upper == 1.0
-    else:
-        assert stats.binom.cdf(errors, trials, upper) == pytest.approx(0.01, rel=1e-6)
-
-
-@pytest.mark.parametrize("risk", [1e-12, 1e-3, 0.05, 0.4])
-def test_limits_agree_with_statsmodels(risk):
-    from statsmodels.stats.proportion import proportion_confint
-
-    trials = np.array([1, 10, 5000, 10**8])[:, None]
-    errors = np.round(trials * np.array([0.0, 1e-3, 0.3, 0.999, 1.0])).astype(int)
-    # theirs is two-sided and spends half of its level on either end
-    low, high = proportion_confint(errors, np.broadcast_to(trials, errors.shape), alpha=2 * risk, method="beta")
-    np.testing.assert_allclose(clopper_pearson_lower(errors, trials, risk=risk), low, rtol=1e-10)
-    np.testing.assert_allclose(clopper_pearson_upper(errors, trials, risk=risk), high, rtol=1e-10)
+@pytest.mark.parametrize("risk", [1e-12, 1e-3, 0.01, 0.4])
+@pytest.mark.parametrize("trials", [1, 10, 5000, 10**7, 10**8])
+def test_limits_are_the_rates_at_which_so_few_or_so_many_errors_have_probability_risk(trials, risk):
+    for errors in {0, 3 % trials, 123 % trials, *(round(trials * rate) for rate in (1e-3, 0.3, 0.999, 1.0))}:
+        lower, upper = (float(of(errors, trials, risk=risk)) for of in (clopper_pearson_lower, clopper_pearson_upper))
+        few = stats.binom.cdf(errors, trials, upper) if errors < trials else risk
+        many = stats.binom.sf(errors - 1, trials, lower) if errors > 0 else risk
+        # next to 1 a rate is known to 1e-16
+        assert (few, many) == pytest.approx((risk, risk), rel=max(1e-6, 1e-16 / risk), abs=0)
+        assert (lower == 0.0, upper == 1.0) == (errors == 0, errors == trials)
 
 
 def test_no_errors_prove_the_most_and_chance_proves_nothing():
