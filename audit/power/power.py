@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from numpy.polynomial.chebyshev import chebinterpolate, chebval
+from numpy.polynomial.chebyshev import chebfit, chebpts1, chebval
 from scipy.special import ndtr, ndtri, rel_entr
 
 from audit.bounds.clopper_pearson import clopper_pearson_upper
@@ -145,8 +145,9 @@ def upper_limits(errors: np.ndarray, trials: int, *, risk: float) -> np.ndarray:
     if len(errors) < GROUPS:
         return clopper_pearson_upper(errors, trials, risk=risk)
     centre, reach = (errors[-1] + errors[0]) / 2, (errors[-1] - errors[0]) / 2
-    through = chebinterpolate(lambda x: clopper_pearson_upper(centre + reach * x, trials, risk=risk), DEGREE)
-    return chebval((errors - centre) / reach, through)
+    nodes = chebpts1(DEGREE + 1)
+    through = chebfit(nodes, clopper_pearson_upper(centre + reach * nodes, trials, risk=risk), DEGREE)
+    return np.asarray(chebval((errors - centre) / reach, through))
 
 
 def left_errors(claim: Claim) -> tuple[float, float]:
