@@ -227,6 +227,7 @@ def too_little(
     at: Place,
     summed: bool = True,
     between: tuple[float, float] | None = None,
+    bare: tuple[int, int] | None = None,
     scale: float = 1.0,
     cancels: bool = False,
     due: str = "",
@@ -240,7 +241,8 @@ def too_little(
 
     ``summed`` says that records were summed for certain where what is released comes from. ``between`` are the least
     and the largest deviation of a release whose parts get different ones: the one told is that of ``at``. ``scale`` is
-    how many times larger the record was made. ``cancels`` says that coordinates share numbers of noise.
+    how many times larger the record was made. ``cancels`` says that coordinates share numbers of noise. ``bare`` is how
+    many coordinates have no noise, and how many there are.
     """
     own = lead.own[:1]
     called = _called(own, at)
@@ -250,6 +252,7 @@ def too_little(
         if between is None
         else f" there ({between[0]:.4g} to {between[1]:.4g} over all parts, each in its own units)"
     )
+    parts += "" if bare is None else f", and 0 in {bare[0]} of {bare[1]} coordinates"
     parts += " in every coordinate and less along the record, since they share random numbers" if cancels else ""
     words |= {"called": called, "what": what, "due": due, "parts": parts}
     words["larger"] = "" if scale == 1 else f", made {scale:,g} times larger,"
@@ -354,16 +357,24 @@ def constant_batches(*, draw: Place, seeded: Place | None = None, rate: float | 
 
 
 def changed_after_release(
-    at: Place, origin: Place | str | None, readers: set[Frame], clause: str = "", number: Place = NOWHERE
+    at: Place,
+    origin: Place | str | None,
+    readers: set[Frame],
+    clause: str = "",
+    number: Place = NOWHERE,
+    read: Place = NOWHERE,
 ) -> Finding:
     """A released value met raw data: first the line of the function that has records in its hands, then a helper's.
 
     ``clause`` says in which form they came, where it is known. ``number`` is where Python read a number of theirs, and
-    the line to look at first.
+    the line to look at first. ``read`` is where the function of ``at`` first reads them: where that is an earlier line
+    of a helper's, the helper does more than to put together what it is given.
     """
     origin = origin if number is NOWHERE else number
     beside = [origin] if isinstance(origin, Place) else []
     lead = among_records(at, readers) if number is NOWHERE else number
+    if lead.nearest != at.nearest and read.nearest not in (None, at.nearest):
+        lead, clause = read, f", read at {spelled(read)}{clause}"
     told = f"{_called(lead.own[:1], at)}{'' if origin is None else f' (from {_spoken(origin)})'}{clause}"
     return led(found(Kind.CHANGED_AFTER_RELEASE, at=at, origin=told, beside=beside), lead)
 

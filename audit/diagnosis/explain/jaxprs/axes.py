@@ -219,6 +219,8 @@ def _axis(
     if name == "conv_general_dilated":
         dims = params["dimension_numbers"]
         return dims.out_spec[0] if place == 0 and dims.lhs_spec[0] == axis else None
+    if name == "stack" and "axis" in params:
+        return axis + (params["axis"] <= axis)
     if name in ("concatenate", "pad", "slice", "rev"):
         return axis
     same = len(before) == len(after) and before[axis] == after[axis]
@@ -252,6 +254,19 @@ def _starts(name: str, params: dict[str, Any], ins: Sequence[Value], after: tupl
         return None
     last = [size - own for size, own in zip(np.shape(ins[0].a), after, strict=True)]
     return tuple(min(max(int(host(value.a)), 0), most) for value, most in zip(ins[1:], last, strict=True))
+
+
+def picked(name: str, params: dict[str, Any], ins: Sequence[Value], tag: Tag) -> int | None:
+    """The number of the one record that an equation picks, if it picks one."""
+    if tag.groups is not None:
+        return None
+    if name == "gather" and np.size(ins[1].b) == 1 and params["dimension_numbers"].start_index_map == (tag.axis,):
+        return int(host(ins[1].b).item()) if params["slice_sizes"][tag.axis] == 1 else None
+    if name == "slice" and params["limit_indices"][tag.axis] - params["start_indices"][tag.axis] == 1:
+        return params["start_indices"][tag.axis]
+    if name == "dynamic_slice" and params["slice_sizes"][tag.axis] == 1:
+        return int(host(ins[1 + tag.axis].b).item())
+    return None
 
 
 def _slots(

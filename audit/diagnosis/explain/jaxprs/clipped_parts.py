@@ -27,31 +27,42 @@ def parts_apart(releases: Sequence[Release], bound: float | None, exceeds: bool)
     # multiplied by one number of its own, a record was not clipped coordinate by coordinate
     cut = any(one.weighted is not None and one.weighted.by < 1 - SLACK for one in releases)
     many = 1 if cut else int(np.sum(entries > (1 - SLACK) * most))
-    parts = _parts(releases)
+    parts = _parts(releases, bound)
     says = clipped_apart([length for length, _ in parts], most, many, bound=bound, slack=SLACK)
     made = [weight.factor for length, weight in parts if weight and bound and abs(length - bound) <= SLACK * bound]
     if exceeds and not says and sum(weight is not None for _, weight in parts) > 1:
         made = [weight.factor for _, weight in parts if weight]
         says = f", in {len(made)} parts, each of them multiplied by a number of its own"
+    cuts = dict.fromkeys(release.cut for release in releases)
+    if says and len(made) < 2 and many > 1 and len(cuts) == 1 and (at := cuts.popitem()[0]) is not None:
+        return f"{says} ({spelled(at)})", at
     if not says or len(made) < 2:
         return says, None
     at = taken_apart(made)
     return f"{says} ({spelled(at)})", at
 
 
-def _parts(releases: Sequence[Release]) -> list[tuple[float, Weight | None]]:
-    """How far each part is moved, and by what it was multiplied."""
+def _parts(releases: Sequence[Release], bound: float | None) -> list[tuple[float, Weight | None]]:
+    """How far each part is moved, and by what it was multiplied.
+
+    Two that are as long as one another have one number, too: together they are longer than the bound.
+    """
+    most = np.inf if bound is None else (1 + SLACK) * bound
     known: list[tuple[float, Weight]] = []
     rest: list[tuple[float, Weight | None]] = []
     for release in releases:
-        length = float(np.linalg.norm(release.moved))
+        moved = float(np.linalg.norm(release.moved))
         whole = float(np.linalg.norm([weight.after for weight in release.weights]))
         if not whole:
-            rest.append((length, None))
+            rest.append((moved, None))
             continue
         for weight in release.weights:
-            own = length * weight.after / whole
-            same = [place for place, (_, other) in enumerate(known) if abs(other.by - weight.by) <= ALIKE * weight.by]
+            own = moved * weight.after / whole
+            same = [
+                place
+                for place, (length, other) in enumerate(known)
+                if abs(other.by - weight.by) <= ALIKE * weight.by and np.hypot(length, own) <= most
+            ]
             if same:
                 known[same[0]] = float(np.hypot(known[same[0]][0], own)), known[same[0]][1]
             else:

@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 from scipy import special
 
+from audit.diagnosis.explain.jaxprs.equations import loop_parts
 from audit.diagnosis.explain.jaxprs.key_words import LARGE_DRAW, Words, as_keys, as_words, of_keys
 
 Rule = Callable[..., Any]
@@ -21,6 +22,8 @@ PLAIN = "fiub"
 """Kinds of NumPy's own dtypes; bfloat16 and keys are left to JAX."""
 RUNNING = __file__
 """What fails here is an operation of the user's."""
+SHORT_LOOP = 2**10
+"""Equations of all turns of a loop up to which compiling it takes longer."""
 LARGE_PRODUCT = 2**20
 """Multiplications above which a product is worth compiling."""
 
@@ -34,6 +37,8 @@ def evaluate(equation: Any, values: Sequence[Any]) -> list[Any]:
         return [found]
     if name in ("jit", "pjit") and all(variable.aval.size <= LARGE_DRAW for variable in equation.outvars):
         return _inner(params["jaxpr"], values)
+    if name == "scan" and params["length"] * len(params["jaxpr"].jaxpr.eqns) <= SHORT_LOOP:
+        return _scanned(equation, values)
     if name == "sort" and params["num_keys"] == 1 and all(map(_is_plain, values)):
         return _sorted(params, values)
     if rule is not None and all(_is_plain(value) for value in values) and _is_plain_out(equation):
@@ -61,12 +66,24 @@ def _inner(closed: Any, values: Sequence[Any]) -> list[Any]:
     return [as_words(read(atom)) for atom in jaxpr.outvars]
 
 
+def _scanned(scan: Any, values: Sequence[Any]) -> list[Any]:
+    (fixed, carried), params = loop_parts(scan), scan.params
+    consts, carry, columns = values[:fixed], values[fixed : fixed + carried], values[fixed + carried :]
+    order, rows = range(params["length"]), []
+    for step in reversed(order) if params["reverse"] else order:
+        outs = _inner(params["jaxpr"], [*consts, *carry, *(column[step] for column in columns)])
+        carry, rows = outs[:carried], [*rows, outs[carried:]]
+    rows = rows[::-1] if params["reverse"] else rows
+    return [*carry, *(stacked(column) for column in zip(*rows, strict=True))]
+
+
 def _sorted(params: dict[str, Any], values: Sequence[Any]) -> list[Any]:
     arrays, axis = list(map(np.asarray, values)), params["dimension"]
     order = np.argsort(arrays[0], axis=axis, kind="stable")
     return [np.take_along_axis(array, order, axis) for array in arrays]
 
 
+@functools.lru_cache(maxsize=1024)
 def live(jaxpr: Any) -> list[Any]:
     """The equations that reach an output, or do something beside: a draw that nobody reads gives nothing away."""
     needed, kept = {*_variables(jaxpr.outvars)}, []
@@ -296,6 +313,7 @@ RULES: dict[str, Rule] = {
     "reduce_or": _reduction(np.any),
     "slice": _slice,
     "concatenate": lambda out, params, *parts: np.concatenate(parts, axis=params["dimension"]),
+    "stack": lambda out, params, *parts: np.stack(parts, axis=params["axis"]),
     "pad": _pad,
     "rev": lambda out, params, x: np.flip(x, params["dimensions"]),
     "iota": _iota,

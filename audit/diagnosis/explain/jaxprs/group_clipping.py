@@ -58,14 +58,14 @@ def looked_again(program: Program, key: jax.Array, plain: Run, due: float | None
     looks = [(program, SCALES[0]), (fewer, 1.0), (fewer, SCALES[0])] * (DRAWN if drawn else 1)
     for number, (told, scale) in enumerate(looks):
         own = fold_in(key, KEY + number)
-        first = run_once(told, own, scale=scale, company=Company(None))
+        first = run_once(told, own, scale=scale, company=Company(None), first_round=True)
         if not any(release.cost > 0 for release in first.lockstep.meetings.releases):
             continue
         if mixed := [one for one in first.lockstep.findings if one.kind == Kind.RECORDS_MIXED_BEFORE_SUM]:
             return mixed
-        apart = run_once(told, own, scale=scale, others_apart=True, company=_beside(first))
+        apart = run_once(told, own, scale=scale, others_apart=True, company=_beside(first), first_round=True)
         if suspects(first.lockstep.meetings.releases, apart.lockstep.meetings.releases):
-            grown = [run_once(told, own, scale=larger, company=_beside(first)) for larger in SCALES]
+            grown = [run_once(told, own, scale=larger, company=_beside(first), first_round=True) for larger in SCALES]
             if findings := clipped_together(first, apart, grown, due):
                 return findings
     return []

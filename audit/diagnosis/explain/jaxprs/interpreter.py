@@ -15,8 +15,9 @@ import numpy as np
 from audit.diagnosis.explain.broken_off import why_ended
 from audit.diagnosis.explain.findings import Finding, Kind, found, led
 from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.ends import CannotFollowError, FirstRoundEnded
 from audit.diagnosis.explain.jaxprs.equations import CALLS, draws, is_derived, loop_parts, shapes
-from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate, live, stacked
+from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate, stacked
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
@@ -47,25 +48,23 @@ INDEPENDENT = frozenset(
 """Functions whose numbers are independent of one another."""
 
 
-class CannotFollowError(Exception):
-    """The replay ends here; the message says why."""
-
-    def __init__(self, why: str, at: Place):
-        super().__init__(why)
-        self.why, self.at = why, at
-
-
 class Lockstep:
     """One run of both sides."""
 
-    def __init__(self, *, counts: tuple[int, int], group: int, company: Company | None = None):
+    def __init__(
+        self, *, counts: tuple[int, int], group: int, company: Company | None = None, first_round: bool = False
+    ):
         self.counts, self.group, self.company = counts, group, company
+        self.first_round = first_round
+        """Whether the run ends where data meet a release."""
         self.findings: dict[Finding, None] = {}
         self.meetings = Meetings(find=self.find)
         self.opaque: dict[str, None] = {}
         self.draws: set[Place] = set()
         self.constant_choice: Place | None = None
         """Where a key is made that is the same in every run and that a number for each record is drawn from."""
+        self.taken: dict[Place, bool] = {}
+        """Where a choice is drawn for each record, and whether it always takes the differing one."""
         self.lined_up: Place | None = None
         """Where side a got rows in another order than its program has them, so that they stand like side b's."""
         self._keys = Keys(find=self.find)
@@ -121,11 +120,10 @@ class Lockstep:
             env_a.update(zip(one.outvars, outs, strict=True))
             env_b.update(zip(other.outvars, outs, strict=True))
 
-        for one, other in aligned(live(a), live(b), within):
-            place = place_of(one or other, within)
+        for one, other, place in aligned(a, b, within):
             try:
                 take(one, other, place)
-            except CannotFollowError:
+            except (CannotFollowError, FirstRoundEnded):
                 raise
             except Exception as error:
                 # the innermost one names its line
@@ -150,7 +148,7 @@ class Lockstep:
         place = place_of(one, within)
         if name in ON_DEVICES:
             raise CannotFollowError("what runs on several devices (shard_map, pmap) is not followed", place)
-        number = self._draw(ins[0], place, other.outvars[0].aval) if name == "random_bits" else None
+        numbers = self._draw(ins[0], place, other.outvars[0].aval) if name == "random_bits" else []
         if name == "random_split" and ins[0].random:
             self._keys.split(ins[0], place)
         if name in CALLBACKS:
@@ -163,7 +161,7 @@ class Lockstep:
             self._holders.update(around if any(value.values for value in ins) else ())
         outs = self._apart(one, other, ins, ins_b, place)
         for out in outs:
-            out.drawn = out.drawn if number is None else out.drawn | {number}
+            out.draws_from(numbers)
         return outs
 
     @contextlib.contextmanager
@@ -197,6 +195,10 @@ class Lockstep:
 
     def _settle(self, equation: Any, place: Place, a: Any, b: Any, ins: Sequence[Value], which: int) -> Value:
         name, params = equation.primitive.name, equation.params
+        if a is b and name not in CALLBACKS and _all_public(ins) and not is_key(a):
+            return Value(a=a, b=a, at=place, public=True)
+        if self.first_round and any(value.calm for value in ins) and any(value.values for value in ins):
+            raise FirstRoundEnded
         derived = self._derived or is_derived(equation)
         out = labelled(
             name, params, place, a, b, ins, which=which, counts=self.counts, group=self.group, derived=derived
@@ -218,11 +220,18 @@ class Lockstep:
             own = (self._path, id(equation), which)
             self._passed[own] += 1
             self.company.see((*own, self._passed[own]), out, ins, place)
+        self._choice(out, place)
         met = self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
         if met.muted is not None and not met.noise and any(value.noise for value in ins):
             self._keys.thrown_away(met.drawn)
             met.drawn = frozenset()
         return met
+
+    def _choice(self, out: Value, place: Place) -> None:
+        """Remember whether a choice that is drawn for each record takes the differing one."""
+        if out.tag is not None and out.random and not out.values and out.a.dtype == jnp.bool_:
+            takes = bool(np.take(host(out.b), sorted(out.tag.slots), axis=out.tag.axis).all())
+            self.taken[place] = takes and self.taken.get(place, True)
 
     def _call(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
         kept = CALLS[one.primitive.name]
@@ -244,8 +253,7 @@ class Lockstep:
         """A library's function of keys alone: what it draws is noise, or a choice."""
         name, jaxpr = one.params.get("name", ""), one.params[CALLS[one.primitive.name]]
         keys = [value for value in ins if value.random and is_key(value.a) and draws(jaxpr)]
-        drawn = [self._draw(value, place, other.outvars[0].aval) for value in keys]
-        numbers = {number for number in drawn if number is not None}
+        numbers = [number for value in keys for number in self._draw(value, place, other.outvars[0].aval)]
         outs = evaluate(one, [value.a for value in ins])
         outs_b = evaluate(other, [value.b for value in ins_b]) if shapes(one) != shapes(other) else outs
         results = []
@@ -253,7 +261,8 @@ class Lockstep:
             outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
         for which, (a, b) in enumerate(zip(outs, outs_b, strict=True)):
             out = labelled("sampler", {}, place, a, b, ins, which=which, counts=self.counts, group=self.group)
-            out.drawn |= numbers
+            out.draws_from(numbers)
+            self._choice(out, place)
             if out.random and is_key(a):
                 self._keys.derived(out, place)
             if out.random and jnp.issubdtype(a.dtype, jnp.floating):
@@ -343,7 +352,10 @@ class Lockstep:
                 # a step of the larger side alone: the other one keeps what it has
                 stayed = [unmoved(old, new, place) for old, new in zip(carry, outs[:carried], strict=True)]
                 outs = [*stayed, *outs[carried:]]
-            carry, rows = outs[:carried], [*rows, outs[carried:]]
+            carry = [
+                value if value.alone is None else dataclasses.replace(value, alone=None) for value in outs[:carried]
+            ]
+            rows = [*rows, outs[carried:]]
         self._path = outer
         rows = rows[::-1] if params["reverse"] else rows
         records = any(value.tag is not None and value.tag.axis == 0 for value in columns)
@@ -382,8 +394,8 @@ class Lockstep:
             called = "" if lead == draw else f", called at {spelled(lead)}"
             self.find(led(found(Kind.RANDOMNESS_FROM_DATA, draw=draw, origin=f" ({COUNT}{called})"), lead))
 
-    def _draw(self, key: Value, place: Place, drawn: Any) -> int | None:
-        """Remember who drew from a key: the draw's number, if its key is not the same in every run."""
+    def _draw(self, key: Value, place: Place, drawn: Any) -> list[int]:
+        """Remember who drew from a key: the numbers of the draw, if its key is not the same in every run."""
         self.draws.add(place)
         if key.values or (key.differs and key.tag is None):
             origin = spelled(key.origin) if isinstance(key.origin, Place) else key.origin
@@ -394,10 +406,14 @@ class Lockstep:
         if not key.random:
             if drawn.size == self.counts[1] and key.fixed is not None:
                 self.constant_choice = self.constant_choice or key.fixed
-            return None
-        each = drawn.size == self.counts[1]
+            return []
+        each = drawn.size == self.counts[1] * max(1, key.a.size)
         chooses = not each if jnp.issubdtype(drawn.dtype, jnp.signedinteger) else each
         return self._keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied))
+
+
+def _all_public(values: Sequence[Value]) -> bool:
+    return all(value.public and not value.differs for value in values)
 
 
 def _while_parts(params: dict[str, Any], ins: list[Value]) -> tuple[list[Value], list[Value], list[Value]]:

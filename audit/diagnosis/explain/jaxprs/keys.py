@@ -11,10 +11,12 @@ import numpy as np
 from audit.diagnosis.explain.findings import Finding, Kind, found, led
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.value import Release, Value, host
-from audit.diagnosis.explain.places import NOWHERE, Place, spelled
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, spelled
 
 MOST_KEYS = 2**16
 """Keys of one draw that are compared with those of others."""
+MOST_ROWS = 2**12
+"""Keys of one draw that are compared with one another."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Use:
     chooses: bool = False
     """Whether it can choose records: a number for each of them, or places of some."""
     copied: Place | None = dataclasses.field(default=None, compare=False)
+    row: int | None = dataclasses.field(default=None, compare=False)
+    """Of a draw from several keys, of which some are alike."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -39,6 +43,8 @@ class Keys:
     _parents: dict[bytes, Place] = dataclasses.field(default_factory=dict)
     _made: dict[tuple[Any, ...], None] = dataclasses.field(default_factory=dict)
     """Keys, and where they were derived."""
+    _derived: dict[bytes, dict[tuple[Frame, ...], Place]] = dataclasses.field(default_factory=dict)
+    """The same by key."""
     _again: set[Place] = dataclasses.field(default_factory=set)
     """Where a key was derived a second time, as in each step of a loop."""
     _thrown_away: set[int] = dataclasses.field(default_factory=set)
@@ -50,18 +56,21 @@ class Keys:
             key.copied = place
             self._again.add(place)
         self._made.update(dict.fromkeys(own))
-
-    def drawn(self, key: Value, use: Use) -> int:
-        """Remember who drew from a key; the number of the draw."""
-        number = len(self._draws)
-        self._draws.append(use)
         for words in _words(key):
+            self._derived.setdefault(words, {}).setdefault(place.own, place)
+
+    def drawn(self, key: Value, use: Use) -> list[int]:
+        """Remember who drew from a key; the number of the draw, or one for each of several keys that are alike."""
+        first, keys = len(self._draws), list(_words(key))
+        alike = 1 < len(keys) <= MOST_ROWS and len(set(keys)) < len(keys)
+        self._draws += [dataclasses.replace(use, row=row) for row in range(len(keys))] if alike else [use]
+        for row, words in enumerate(keys):
             if words in self._parents:
                 self._both(self._parents[words], use.at)
-            uses = self._uses.setdefault(words, [])
+            uses, number = self._uses.setdefault(words, []), first + row if alike else first
             if uses[-1:] != [number]:
                 uses.append(number)
-        return number
+        return list(range(first, len(self._draws)))
 
     def thrown_away(self, draws: Iterable[int]) -> None:
         """Draws that are not taken at one place, whoever takes them elsewhere."""
@@ -78,29 +87,31 @@ class Keys:
         """Say which keys served twice, now that it is known what each draw was for."""
         covering = frozenset().union(*(release.covering for release in releases))
         choosing = frozenset().union(*(release.choosing for release in releases)) - covering
-        for pair in self._shared(self._thrown_away - covering - choosing):
+        for pair, words in self._shared(self._thrown_away - covering - choosing):
             one, other = (self._draws[number] for number in pair)
-            rounds = _rounds_apart(*pair, releases) if one.chooses and other.chooses else None
+            together = one.row is not None and other.row is not None
+            rounds = _rounds_apart(*pair, releases, together) if one.chooses and other.chooses else None
             # the same numbers for the same batch, as where columns are drawn one by one, are no second use
             if rounds is None and (one == other or choosing.issuperset(pair)):
                 continue
             how = "" if rounds is None else f"for the batches of rounds {rounds[0]} and {rounds[1]}"
-            if one.path != other.path:
+            if one.path != other.path and one.path and other.path:
                 how = f"steps {_step(one.path)} and {_step(other.path)} of a loop"
             copied = other.copied if one.copied is not None or other.copied in self._again else None
-            self.find(used_twice(one.at, other.at, how, copied))
+            derived = list(self._derived.get(words, {}).values())
+            self.find(used_twice(one.at, other.at, how, copied, derived if len(derived) > 1 else ()))
 
-    def _shared(self, unused: set[int]) -> list[tuple[int, int]]:
+    def _shared(self, unused: set[int]) -> list[tuple[tuple[int, int], bytes]]:
         """Draws from one key: each with the first before it that is alike, and with the first that is not."""
-        pairs: dict[tuple[int, int], None] = {}
-        for uses in self._uses.values():
+        pairs: dict[tuple[int, int], bytes] = {}
+        for words, uses in self._uses.items():
             firsts: dict[Use, int] = {}
             for number in (one for one in uses if one not in unused):
                 use = self._draws[number]
                 unlike = next((before for known, before in firsts.items() if known != use), None)
-                pairs.update({(before, number): None for before in (firsts.get(use), unlike) if before is not None})
+                pairs.update({(before, number): words for before in (firsts.get(use), unlike) if before is not None})
                 firsts.setdefault(use, number)
-        return sorted(pairs, key=lambda pair: pair[1])
+        return sorted(pairs.items(), key=lambda pair: pair[0][1])
 
     def _both(self, first: Place, second: Place) -> None:
         # jax.random.binomial draws in two ways from one key and takes one of them: not the user's second use
@@ -109,11 +120,21 @@ class Keys:
         self.find(used_twice(first, second, "the key is both drawn from and split"))
 
 
-def used_twice(first: Place, second: Place, how: str = "", copied: Place | None = None) -> Finding:
-    """Two draws of one key: first the line that copies the key, or that hands it out a second time."""
+def used_twice(
+    first: Place, second: Place, how: str = "", copied: Place | None = None, derived: Sequence[Place] = ()
+) -> Finding:
+    """Two draws of one key: first the line that copies the key, or that hands it out a second time.
+
+    ``derived`` are the places, if several, that derive the key of both from one.
+    """
     lead = copied or _handed_out(first, second)
-    where = "both have their key from" if copied else "called at"
-    told = [how] if lead in (first, second, NOWHERE) else [how, f"{where} {spelled(lead)}"]
+    told = [how] if lead in (first, second, NOWHERE) else [how, f"called at {spelled(lead)}"]
+    if copied:
+        told = [how, f"both have their key from {spelled(copied)}"]
+    elif derived:
+        out = _handed_out(derived[0], derived[1])
+        lead = derived[1] if out is NOWHERE else out
+        told = [how, f"{spelled(derived[0])} and {spelled(derived[1])} derive the same key"]
     clause = "; ".join(filter(None, told))
     return led(found(Kind.KEY_USED_TWICE, first=first, second=second, how=f" ({clause})" if clause else ""), lead)
 
@@ -140,12 +161,17 @@ def _alike(keys: Value) -> int:
     return len(words) - len(set(words))
 
 
-def _rounds_apart(first: int, second: int, releases: Sequence[Release]) -> tuple[int, int] | None:
-    """Two rounds whose batches two draws choose; rounds that do not read one another release the same twice."""
+def _rounds_apart(first: int, second: int, releases: Sequence[Release], together: bool) -> tuple[int, int] | None:
+    """Two rounds whose batches two draws choose; rounds that do not read one another release the same twice.
+
+    Rows that are drawn ``together`` may be for parts of one round: then the later one must read the release before.
+    """
     order = list(dict.fromkeys(release.round for release in releases))
     for number, one in enumerate(releases):
         for later, other in enumerate(releases):
             if first not in one.choosing or second not in other.choosing or second in one.choosing:
+                continue
+            if together and one.round[-1] == other.round[-1]:
                 continue
             if one.round != other.round:
                 return 1 + order.index(one.round), 1 + order.index(other.round)

@@ -18,6 +18,7 @@ from audit.diagnosis.explain.jaxprs.value import (
     COUNT,
     DRAWN,
     Idle,
+    Leak,
     Mixed,
     Origin,
     Tag,
@@ -27,7 +28,7 @@ from audit.diagnosis.explain.jaxprs.value import (
     settled,
 )
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS, distance, weigh
-from audit.diagnosis.explain.places import Place
+from audit.diagnosis.explain.places import Place, function_around
 
 PRODUCTS = frozenset({"mul", "div", "dot_general", "pow", "select_n", "rem"})
 NONLINEAR = frozenset(
@@ -65,6 +66,7 @@ APART = frozenset(
     | {"stop_gradient", "select_n", "pad", "concatenate", "expand_dims", "clamp", "copy_p", "rev", "stack"}
 )
 """Equations in which entries do not meet."""
+ENTRY_BY_ENTRY = frozenset({"convert_element_type", "lt", "le", "gt", "ge", "not", "and", "mul", "select_n"})
 SIDE_BY_SIDE = frozenset({"concatenate", "stack", "dynamic_update_slice", "scatter", "pad"})
 """Equations that put values beside one another and change none."""
 
@@ -94,7 +96,9 @@ def labelled(
         tag = axes.by_structure(name, params, ins, a, b)
     values, random = any(value.values for value in ins), any(value.random for value in ins)
     sized = tag is not None and np.shape(a) != np.shape(b)
-    if tag is not None and sized and (random or _moves_rows(name, tag, ins)):
+    written = _writes_choices(name, a, ins)
+    mixes = any(value.mixed is not None and value.mixed.overwritten for value in ins)
+    if tag is not None and sized and not (written or mixes) and (random or _moves_rows(name, tag, ins)):
         # records that look padded were mixed, unless they were picked by padded numbers
         picked = name == "gather" or any(value.tag is not None and value.tag.padding for value in ins)
         numbers = ins[1].tag if name == "gather" and ins[1].sized else None
@@ -123,6 +127,7 @@ def labelled(
         carried=first(value.carried for value in differing),
         joined_again=any(value.joined_again for value in differing),
     )
+    _rows_drawn(name, params, out, ins)
     _fixed(name, out, ins, at)
     _hidden(name, out, ins, at)
     if dealt_out and values:
@@ -131,10 +136,11 @@ def labelled(
         # draws that no record's values touch: all that matters is how they lie now
         out.uncoupled = None
     follow_packing(name, params, out, ins, at, group)
-    if not out.values and not out.packed and is_shifted(name, out, ins):
+    if not out.values and not out.packed and not mixes and is_shifted(name, out, ins):
         out.uncoupled = out.uncoupled or at
     if out.differs and out.tag is None:
         out.since = first(value.since for value in differing) or at
+    out.alone = _alone(name, params, ins)
     weigh(name, out, ins, at, derived)
     _sum_over_records(name, out, ins, differing, at)
     if out.differs:
@@ -142,6 +148,23 @@ def labelled(
     out.noise = _is_noise(name, out, ins, which)
     out.gain = gain_after(name, params, out, ins)
     return out
+
+
+def _alone(name: str, params: dict[str, Any], ins: Sequence[Value]) -> int | None:
+    """The number of the one record that a result belongs to, if that is known."""
+    if name == "stack" and not params:
+        # the turns of a loop
+        return None
+    if ins and ins[0].tag is not None and (picked := axes.picked(name, params, ins, ins[0].tag)) is not None:
+        return picked
+    told = {value.alone for value in ins if value.values}
+    return told.pop() if len(told) == 1 else None
+
+
+def _writes_choices(name: str, a: Any, ins: Sequence[Value]) -> bool:
+    """Whether some of the choices that are drawn for each record are overwritten; none of them moves."""
+    writes = name in ("scatter", "dynamic_update_slice") and a.dtype == jnp.bool_
+    return writes and ins[0].tag is not None and not any(value.random for value in ins[1:])
 
 
 def _moves_rows(name: str, tag: Tag, ins: Sequence[Value]) -> bool:
@@ -164,6 +187,15 @@ def _divided_by_count(tag: Tag, a: Any, b: Any, ins: Sequence[Value], counts: tu
         and sizes == (np.shape(value.a)[tag.axis], np.shape(value.b)[tag.axis])
     ]
     return next((own for own in moved if own.slots != tag.slots and scaled_by_count(a, b, own, counts)), tag)
+
+
+def _rows_drawn(name: str, params: dict[str, Any], out: Value, ins: Sequence[Value]) -> None:
+    """Which draw each row is made of, and which of them one row that is cut out."""
+    rows = next((value.by_row for value in ins if value.by_row), ())
+    if rows and name in ENTRY_BY_ENTRY and np.shape(out.a)[:1] == (len(rows),):
+        out.by_row = rows
+    elif rows and name == "slice" and params["limit_indices"][0] - params["start_indices"][0] == 1:
+        out.drawn = out.drawn.difference(rows) | {rows[params["start_indices"][0]]}
 
 
 def _fixed(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
@@ -225,10 +257,11 @@ def _differences(
     counts: tuple[int, int],
 ) -> None:
     sums = [value for value in differing if value.tag is None and not value.noise]
+    out.read = None if out.tag is not None else _read(at, sums)
     calm = [value for value in ins if value.calm]
     out.leak = first(value.leak for value in differing)
     if out.leak is None and calm and sums and out.tag is None and name not in SIDE_BY_SIDE:
-        out.leak = (at, _origin(sums[0]))
+        out.leak = Leak(at, _origin(sums[0]), _read(at, sums[:1]))
     if name in SUMS and len({value.released for value in sums if value.values and value.summed}) > 1:
         out.carried, out.joined_again = out.carried or at, True
     if out.tag is None:
@@ -241,11 +274,21 @@ def _differences(
         return
     mixed = first(value.mixed for value in ins)
     moves = name in SAME_NUMBERS and mixed is None and np.size(ins[0].a) == np.size(out.a)
-    if moves or ((out.random or name == "sort") and not out.values):
+    # a choice that the number of records overwrites is another record's without this one
+    written = mixed.overwritten if mixed is not None else _writes_choices(name, out.a, ins)
+    if moves or ((out.random or name == "sort") and not out.values and not written):
         # what only moves numbers mixes none: records stand in other places
         out.uncoupled = out.uncoupled or at
         return
-    out.mixed = mixed or Mixed(at, _origin(sums[0]) if sums else first(value.origin for value in differing), out.leak)
+    through = _origin(sums[0]) if sums else first(value.origin for value in differing)
+    out.mixed = mixed or Mixed(at, through, out.leak, written)
+
+
+def _read(at: Place, sums: Sequence[Value]) -> Place:
+    """Where the function around a line first read one of some numbers: in this line, if nowhere before."""
+    around = [function_around(frame) for frame in at.own[:1]]
+    reads = (value.read for value in sums if value.read is not None)
+    return next((read for read in reads if around == [function_around(frame) for frame in read.own[:1]]), at)
 
 
 def _origin(value: Value) -> Origin:

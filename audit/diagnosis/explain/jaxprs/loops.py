@@ -25,9 +25,20 @@ def row_of(value: Value, step: int, length: int) -> Value:
     opened = value.open
     if opened is not None and opened.coordinates is not None:
         opened = dataclasses.replace(opened, coordinates=opened.coordinates.row(step))
+    one = step if tag is not None and tag.axis == 0 and tag.groups is None else None
     row = dataclasses.replace(
-        value, a=a, b=b, tag=inner, variance=variance, terms=terms, open=opened, summed=value.summed and tag is None
+        value,
+        alone=one,
+        a=a,
+        b=b,
+        tag=inner,
+        variance=variance,
+        terms=terms,
+        open=opened,
+        summed=value.summed and tag is None,
     )
+    if value.by_row:
+        row.drawn, row.by_row = value.drawn.difference(value.by_row) | {value.by_row[step]}, ()
     if inner is not None and value.random and np.shape(a) != np.shape(b):
         # each step's batch is packed by itself
         row.tag = axes.inserted(inner, a, b, padded=not value.values)

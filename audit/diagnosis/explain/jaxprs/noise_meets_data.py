@@ -117,7 +117,7 @@ class Meetings:
         moved = -host(data.b).astype(np.float64) if self.larger_alone else _difference(data)
         if np.any(moved):
             release.moved = release.moved + moved
-            for name in ("origin", "lost", "nonlinear", "weights", "longer", "bent", "bends", "gain"):
+            for name in ("origin", "lost", "nonlinear", "weights", "longer", "cut", "bent", "bends", "gain"):
                 setattr(release, name, getattr(data, name))
         if data.mixed is not None and data.differs:
             self._mixing(release, data)
@@ -165,6 +165,7 @@ class Meetings:
             nonlinear=data.nonlinear,
             weights=data.weights,
             longer=data.longer,
+            cut=data.cut,
             summed=data.summed,
             summed_by=data.summed_by,
             bent=data.bent,
@@ -224,8 +225,8 @@ class Meetings:
         if mixed is None:
             return
         if mixed.leak is not None:
-            at, origin = mixed.leak
-            self.find(changed_after_release(at, origin, self.readers))
+            leak = mixed.leak
+            self.find(changed_after_release(leak.at, leak.origin, self.readers, read=leak.read))
             release.unknown = release.unknown or "raw data reached an earlier release"
         else:
             self.find(found_mixed(at=mixed.at, through=mixed.through))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,8 +12,11 @@ import jax.extend.core as jax_core
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.evaluate import live
+from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.source import Within, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host
+from audit.diagnosis.explain.places import Place
 
 
 def coupled(a: Any, b: Any, group: int) -> Any:
@@ -28,8 +32,14 @@ def coupled(a: Any, b: Any, group: int) -> Any:
     return np.moveaxis(joined, 0, tag.axis)
 
 
-def aligned(one: Sequence[Any], other: Sequence[Any], within: Within | None) -> Iterator[tuple[Any, Any]]:
-    """Equations of the two sides in pairs; None beside those that one side alone has (a loop over records)."""
+# a replay runs one program dozens of times, and the inside of a loop in each of its turns
+@functools.lru_cache(maxsize=1024)
+def aligned(a: Any, b: Any, within: Within | None) -> list[tuple[Any, Any, Place]]:
+    """Live equations of two jaxprs in pairs, and where they stand; None beside those that one side alone has."""
+    return [(one, other, place_of(one or other, within)) for one, other in _pairs(live(a), live(b), within)]
+
+
+def _pairs(one: Sequence[Any], other: Sequence[Any], within: Within | None) -> Iterator[tuple[Any, Any]]:
     left, right = ([_signature(equation, within) for equation in side] for side in (one, other))
     if left == right:
         yield from zip(one, other, strict=True)
@@ -55,13 +65,13 @@ def value_of(env: dict[Any, Value], atom: Any) -> Value:
     """What one side of a program knows by a variable, or a number that stands in its text."""
     if isinstance(atom, jax_core.Literal):
         number = np.asarray(atom.val, getattr(atom.aval, "dtype", None))
-        return Value(a=number, b=number)
+        return Value(a=number, b=number, public=True)
     return env[atom]
 
 
 def constant(one: Any, other: Any) -> Value:
     """A number of the program; one that is not the same for N and N + 1 records tells their number."""
-    return Value(a=one, b=one) if _equal(one, other) else Value(a=one, b=other, origin=COUNT)
+    return Value(a=one, b=one, public=not is_key(one)) if _equal(one, other) else Value(a=one, b=other, origin=COUNT)
 
 
 def constants(one: Sequence[Any], other: Sequence[Any]) -> tuple[list[Value], list[Value]]:

@@ -30,8 +30,9 @@ from audit.diagnosis.explain.findings import (
     too_little,
 )
 from audit.diagnosis.explain.jaxprs.clipped_parts import made_longer, parts_apart, wrongly_measured
+from audit.diagnosis.explain.jaxprs.ends import CannotFollowError
+from audit.diagnosis.explain.jaxprs.estimates import SLACK, pool, slack, unsure
 from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_together, looked_again
-from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there
@@ -51,9 +52,6 @@ MOST_KEYS = 16
 """Runs until one has the record in a batch."""
 MOST_COMPARED = 2**20
 """Numbers in the outputs of code that is looked at among other records and on other batches, for want of time."""
-SLACK = 0.02
-"""By which a multiplier may fall short of the stated one: rounding, and the first digits of a stated number."""
-GUESSED_SLACK = 0.06
 UNTRACEABLE = (jax.errors.JAXTypeError, jax.errors.JAXIndexError)
 
 
@@ -92,13 +90,15 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     compared = program.can_be_scaled and program.numbers <= MOST_COMPARED
     while not _enough(runs, KEYS if not brief and _drawn(runs) else 1):
         runs.append(run_once(program, fold_in(key, len(runs)), company=Company(None) if compared else None))
+    while len(runs) < MOST_KEYS and unsure([run.lockstep.meetings.releases for run in runs], stated.due) > 1:
+        runs.append(run_once(program, fold_in(key, len(runs)), company=Company(None) if compared else None))
     findings = [finding for run in runs for finding in run.lockstep.findings]
     # what one run cannot follow is judged by another that has the record and is followed to its end
     ends = [run for run in runs if all(one.kind != Kind.NOT_FOLLOWED for one in run.left)]
     followed = any(_largest(run) > 0 for run in ends)
     left = [one for run in runs for one in run.left if not (followed and one.kind == Kind.NOT_FOLLOWED)]
     findings += dict.fromkeys(left)
-    _pool([run.lockstep.meetings.releases for run in runs])
+    pool([run.lockstep.meetings.releases for run in runs])
     best = max(range(len(runs)), key=lambda number: _largest(runs[number]))
     own, beside = fold_in(key, best), runs[best].lockstep.company
     shares = [Company(beside.shares) if beside is not None else None for _ in range(3)]
@@ -218,17 +218,6 @@ def _carried_alone(runs: Sequence[Run]) -> Place | None:
     return None if not told or any(one.joined_again for one in told) else told[0].carried
 
 
-def _pool(runs: Sequence[Sequence[Release]]) -> None:
-    """Deviations that no equation tells are estimated from the draws of all runs together."""
-    if len({len(releases) for releases in runs}) != 1:
-        return
-    for same in zip(*runs, strict=True):
-        if not any(release.exact for release in same):
-            variance = np.mean([np.mean(release.variance) for release in same])
-            for release in same:
-                release.variance, release.drawn = np.full(release.moved.shape, variance), release.drawn * len(same)
-
-
 def _by_round(program: Program, run: Run) -> dict[tuple[Any, ...], list[Release]]:
     rounds: dict[tuple[Any, ...], list[Release]] = {}
     meetings = run.lockstep.meetings
@@ -302,7 +291,7 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
             if _is_judged(releases) and _cost(releases) > worst[0]:
                 worst = _cost(releases), releases, run.lockstep.meetings.readers
     cost, releases, readers = worst
-    if cost * due <= 1 + _slack(releases):
+    if cost * due <= 1 + slack(releases):
         return []
     top = max(releases, key=lambda release: release.cost)
     origin = top.origin if isinstance(top.origin, Place) else top.at
@@ -331,10 +320,13 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
         right = multiplier * (stated.clip or _sensitivity(releases))
         inner = went_wrong(program.trace_again, [top.draw, top.at], right, _deviation([top]))
         lead, known = (lead, None) if inner is None else (inner, right)
+    noisy = top.variance[top.variance > 0]
+    bare = (top.variance.size - noisy.size, top.variance.size) if 0 < noisy.size < top.variance.size else None
     return [
         too_little(
             known=known,
             lead=lead,
+            bare=bare,
             between=(least, most) if uneven else None,
             cancels=top.cost > (1 + SLACK) * top.cost_apart,
             summed=top.summed or origin is top.at,
@@ -344,7 +336,7 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
             draw=top.draw,
             origin=origin,
             sensitivity=_sensitivity(releases),
-            deviation=_deviation([top] if uneven else releases),
+            deviation=_deviation([top] if uneven else releases) if bare is None else float(np.sqrt(np.mean(noisy))),
             multiplier=1 / cost,
             stated=multiplier,
             due=due_on_the_pair(multiplier, due),
@@ -356,18 +348,11 @@ def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:
     """Whether rounds in which nothing of an earlier one is left keep the promise."""
     rounds = [releases for run in runs for releases in _by_round(program, run).values()]
     fresh = [own for own in rounds if _cost(own) > 0 and not any(release.carried for release in own)]
-    return bool(fresh) and all(_cost(own) * due <= 1 + _slack(own) for own in fresh)
+    return bool(fresh) and all(_cost(own) * due <= 1 + slack(own) for own in fresh)
 
 
 def _exceeds(releases: Sequence[Release], program: Program, stated: Stated) -> bool:
     return stated.clip is not None and _sensitivity(releases) > program.reach * stated.clip * (1 + SLACK)
-
-
-def _slack(releases: Sequence[Release]) -> float:
-    """How far a right multiplier may seem to fall short; four standard errors where draws tell the deviation."""
-    if not releases or all(release.exact for release in releases):
-        return SLACK
-    return GUESSED_SLACK + max(4 / np.sqrt(2 * one.drawn) if one.drawn else 0.0 for one in releases)
 
 
 def without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[Finding]:

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, changed_after_release, not_followed
-from audit.diagnosis.explain.jaxprs.interpreter import CannotFollowError, Lockstep
+from audit.diagnosis.explain.jaxprs.ends import CannotFollowError, FirstRoundEnded
+from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.not_a_number import is_no_number
@@ -170,9 +171,13 @@ def run_once(
     whole: float = 1.0,
     others_apart: bool = False,
     company: Company | None = None,
+    first_round: bool = False,
 ) -> Run:
-    """Both sides once; with the record made larger, all of them smaller, or the others made unlike one another."""
-    lockstep = Lockstep(counts=program.counts, group=program.group, company=company)
+    """Both sides once; with the record made larger, all of them smaller, or the others made unlike one another.
+
+    Of the ``first_round`` alone its releases are told, and what is found on the way to them.
+    """
+    lockstep = Lockstep(counts=program.counts, group=program.group, company=company, first_round=first_round)
     words = as_words(key)
     arguments = [Value(a=words, b=words, random=True)]
     last = program.counts[1]
@@ -198,6 +203,8 @@ def run_once(
     with jax.enable_x64(True):
         try:
             outs = lockstep.run(program.a, program.b, arguments)
+        except FirstRoundEnded:
+            return Run(lockstep=lockstep, left=())
         except CannotFollowError as error:
             lockstep.meetings.together.broken_off = True
             lockstep.judge_keys()
@@ -292,8 +299,7 @@ def _left(name: str, out: Value, readers: set[Frame]) -> Finding | None:
     if out.opaque is not None:
         return not_followed(f"{name} went through code that the trace does not enter", out.opaque)
     if out.leak is not None:
-        where, origin = out.leak
-        return changed_after_release(where, origin, readers)
+        return changed_after_release(out.leak.at, out.leak.origin, readers, read=out.leak.read)
     if out.blurred or out.noise:
         return not_followed(f"noise reaches {name} in a way that is not followed", at)
     return None

@@ -10,7 +10,7 @@ from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Finding, in_every_batch
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
 from audit.diagnosis.explain.jaxprs.value import Release
-from audit.diagnosis.explain.places import Place
+from audit.diagnosis.explain.places import NOWHERE, Place
 from audit.trials.threefry import fold_in
 
 KEY = 2000
@@ -20,18 +20,22 @@ KEY = 2000
 def always_there(program: Program, key: jax.Array, runs: Sequence[Run], stated: Stated) -> list[Finding]:
     """That the record moved the first round of every run, if batches of that rate would hardly ever show so.
 
-    The runs at hand were drawn until they show the record, so only fresh ones count.
+    The runs at hand were drawn until they show the record: one without it tells, but only fresh ones count.
     """
     top = _moved(runs[-1])
     number, rate = stated.runs_that_tell, stated.rate
-    if not number or rate is None or top is None:
+    if not number or rate is None or top is None or any(_moved(run) is None for run in runs):
         return []
-    for which in range(number):
-        if _moved(run_once(program, fold_in(key, KEY + which))) is None:
+    fresh: list[Run] = []
+    while len(fresh) < number:
+        fresh.append(run_once(program, fold_in(key, KEY + len(fresh)), first_round=True))
+        if _moved(fresh[-1]) is None:
             return []
+    taken = [at for at in fresh[0].lockstep.taken if all(run.lockstep.taken.get(at) for run in fresh)]
     origin = top.origin if isinstance(top.origin, Place) else top.at
     constant = runs[-1].lockstep.constant_choice
-    return [in_every_batch(origin=origin, at=top.at, runs=number, rate=rate, constant=constant)]
+    by = taken[0] if taken else NOWHERE
+    return [in_every_batch(origin=origin, at=top.at, runs=number, rate=rate, constant=constant, taken=by)]
 
 
 def _moved(run: Run) -> Release | None:

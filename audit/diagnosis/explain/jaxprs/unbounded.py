@@ -9,6 +9,7 @@ import numpy as np
 
 from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Finding, Kind, after_sum, found, led
+from audit.diagnosis.explain.jaxprs.clipped_parts import wrongly_measured
 from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES
 from audit.diagnosis.explain.jaxprs.runs import Run, listed
 from audit.diagnosis.explain.jaxprs.value import Release, Weight
@@ -45,14 +46,16 @@ def unbounded_releases(plain: Run, grown: Sequence[Run], stated: Stated) -> list
             after.setdefault(small.nonlinear, origin)
     readers = plain.lockstep.meetings.readers
     findings = [after_sum(at=at, origin=origin, readers=readers) for at, origin in after.items()]
-    return findings + [_not_clipped(own, bounded, origin=origin, at=at) for (origin, at), own in unbounded.items()]
+    return findings + [
+        _not_clipped(own, bounded, origin=origin, at=at, clip=stated.clip) for (origin, at), own in unbounded.items()
+    ]
 
 
 Grown = Sequence[tuple[Release, Release]]
 """Releases of a record that was made larger, and still larger."""
 
 
-def _not_clipped(grown: Grown, bounded: Grown, *, origin: Place, at: Place) -> Finding:
+def _not_clipped(grown: Grown, bounded: Grown, *, origin: Place, at: Place, clip: float | None) -> Finding:
     """Where the rest of the record is bounded, what bounds it has left these out: its line stands first.
 
     Where these are multiplied by a number that bounds nothing, the line that computes it does.
@@ -66,15 +69,18 @@ def _not_clipped(grown: Grown, bounded: Grown, *, origin: Place, at: Place) -> F
     clips = {weight.at for weight in _weights(bounded, bounds=True)}
     clips -= {one.weighted.at for one, _ in grown if one.weighted}
     if len(clips) == 1:
-        (clip,) = clips
-        told = found(Kind.NOT_CLIPPED, clip=clip, origin=origin, at=at, **words)
-        return dataclasses.replace(told, says=f"{told.says} The rest of the record is bounded at {spelled(clip)}.")
+        (bounds,) = clips
+        told = found(Kind.NOT_CLIPPED, clip=bounds, origin=origin, at=at, **words)
+        return dataclasses.replace(told, says=f"{told.says} The rest of the record is bounded at {spelled(bounds)}.")
     failed = {(weight.factor, weight.at) for weight in _weights(grown, bounds=False)}
     if len(failed) == 1:
         factor, weighed = next(iter(failed))
         told = found(Kind.NOT_CLIPPED, factor=factor, weighed=weighed, origin=origin, at=at, **words)
         where = f"The number of {spelled(factor)}, by which the record is multiplied at {spelled(weighed)},"
-        return dataclasses.replace(told, says=f"{told.says} {where} does not bound it.")
+        wrong = wrongly_measured([small for small, _ in grown], clip)
+        since = "" if wrong is None else wrong[1]
+        told = dataclasses.replace(told, says=f"{told.says} {where} does not bound it{since}.")
+        return told if wrong is None else led(told, wrong[0])
     told = found(Kind.NOT_CLIPPED, origin=origin, at=at, **words)
     return told if certain else led(told, at)
 

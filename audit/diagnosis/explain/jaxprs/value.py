@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -42,12 +42,24 @@ class Tag:
 
 
 @dataclasses.dataclass(frozen=True)
+class Leak:
+    """Where raw data met a release."""
+
+    at: Place
+    origin: Origin
+    read: Place
+    """Where the function that stands there first read them."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Mixed:
     """Where other records than the differing one began to differ."""
 
     at: Place
     through: Origin | None
-    leak: tuple[Place, Origin] | None
+    leak: Leak | None
+    overwritten: bool = False
+    """Whether these are choices, of which the number of records overwrites one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,9 +96,9 @@ class Gain:
     times: float = 1.0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Weight:
-    """The record was multiplied by a number of its own, as clipping does."""
+    """The record was multiplied by a number of its own, as clipping does; two parts may be alike in all of it."""
 
     at: Place
     factor: Place
@@ -139,6 +151,7 @@ class Release:
     nonlinear: Place | None = None
     weights: tuple[Weight, ...] = ()
     longer: Place | None = None
+    cut: Place | None = None
     summed: bool = False
     """Whether it covers a sum over records, for certain."""
     summed_by: float = 0.0
@@ -159,8 +172,8 @@ class Release:
 
     @property
     def weighted(self) -> Weight | None:
-        """Where the record, or the first part of it, was multiplied by a number of its own."""
-        return next(iter(self.weights), None)
+        """Where the record, or the longest part of it, was multiplied by a number of its own."""
+        return max(self.weights, key=lambda weight: weight.before, default=None)
 
     @property
     def cost(self) -> float:
@@ -188,6 +201,8 @@ class Value:
 
     a: Any
     b: Any
+    public: bool = False
+    """Computed of the program's own numbers alone, and no key."""
     values: bool = False
     """Depends on what records hold."""
     random: bool = False
@@ -205,16 +220,22 @@ class Value:
     draw: Place | None = None
     scaled: Scaled | None = None
     tag: Tag | None = None
+    alone: int | None = None
+    """The number of the record that it belongs to, where a loop takes one after the other."""
     summed: bool = False
     """A sum over records, for certain."""
     summed_by: float = 0.0
     drawn: frozenset[int] = frozenset()
     """Draws that it is made of, by their numbers; a release begins anew."""
+    by_row: tuple[int, ...] = ()
+    """Which of them each row is made of, where keys that are alike drew a row each."""
     carried: Place | None = None
     """Where a sum that was released before, but here without its noise, was added to a later one."""
     joined_again: bool = False
     """Whether the record is in both of them."""
     origin: Origin | None = None
+    read: Place | None = None
+    """Where the function that computed a number of the records' first read one."""
     since: Place | None = None
     """Where a number that is none of a record's began to differ; None for constants of the program."""
     lost: Place | None = None
@@ -231,9 +252,11 @@ class Value:
     """Where each part of a record was last multiplied by a number of its own, other than by differentiation."""
     longer: Place | None = None
     """Where the record was last made longer after that."""
+    cut: Place | None = None
+    """Where entries of the record were last bounded one by one."""
     released: int = 0
     """Releases that stand behind it, one after the other."""
-    leak: tuple[Place, Origin] | None = None
+    leak: Leak | None = None
     blurred: bool = False
     """Noise reached it in a way that is not followed."""
     uncoupled: Place | None = None
@@ -266,6 +289,11 @@ class Value:
     gain: Gain = dataclasses.field(default_factory=lambda: Gain(object()))
     slot: Slot | None = None
     at: Place | None = None
+
+    def draws_from(self, numbers: Sequence[int]) -> None:
+        """Take note of draws that it is made of."""
+        self.drawn |= frozenset(numbers)
+        self.by_row = tuple(numbers) if 1 < len(numbers) == (np.shape(self.a) or (0,))[0] else self.by_row
 
     @property
     def differs(self) -> bool:

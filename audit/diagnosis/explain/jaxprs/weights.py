@@ -16,32 +16,38 @@ SAME_NUMBERS = frozenset(
     | {"stop_gradient", "reduce_precision", "device_put", "optimization_barrier"}
 )
 """Equations whose results are the numbers that they are given."""
+ROOTS = frozenset({"sqrt", "cbrt", "pow"})
 LENGTHENING = SUMS | WEIGHING | {"reduce_sum", "cumsum", "psum"}
+CUTTING = frozenset({"clamp", "min", "max"})
 SLACK = 0.02
 """By which a length may grow: rounding."""
 
 
 def weigh(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool) -> None:
     """Where each record is multiplied by a number of its own: where it is clipped, if it is."""
-    if out.tag is not None:
-        groups = 1 if out.tag.groups is None else np.shape(out.a)[out.tag.groups]
-        apart = np.size(out.a) == np.shape(out.a)[out.tag.axis] * groups
-        out.single = apart or (name == "broadcast_in_dim" and ins[0].single)
+    if _is_own(out):
+        groups = 1 if out.tag is None or out.tag.groups is None else np.shape(out.a)[out.tag.groups]
+        records = 1 if out.tag is None else np.shape(out.a)[out.tag.axis] * groups
+        out.single = np.size(out.a) == records or (name == "broadcast_in_dim" and ins[0].single)
     if out.single:
         out.made = _made(name, out, ins, at, derived)
-        out.rooted = (at, _length(out)) if name == "sqrt" and not derived else first(value.rooted for value in ins)
-    tagged = [value for value in ins if value.tag is not None and value.values]
+        out.rooted = (at, _length(out)) if name in ROOTS and not derived else first(value.rooted for value in ins)
+    cuts = name in CUTTING and _is_own(out) and not out.single and out.values
+    out.cut = at if cuts else first(value.cut for value in ins if value.differs)
+    tagged = [value for value in ins if _is_own(value) and value.values]
     weighs = name in WEIGHING and not derived and len(tagged) == 2 and _weighs(tagged[0]) != _weighs(tagged[1])
     if weighs:
         out.weights = (_weight(name, tagged, at),)
-    elif name == "concatenate":
-        out.weights = tuple(dict.fromkeys(weight for value in ins for weight in value.weights))
+    elif name in ("concatenate", "stack"):
+        told = [value for value in ins if value.differs] or ins
+        out.weights = tuple(dict.fromkeys(weight for value in told for weight in value.weights))
     else:
         # of several groups the record's own
         told = sorted(ins, key=lambda value: not value.differs)
         out.weights = next((value.weights for value in told if value.weights), ())
     if not weighs:
-        longer = name in LENGTHENING and bool(out.weights) and out.differs and _is_longer(out, ins)
+        joins = not _is_own(out) and any(value.alone is not None for value in ins)
+        longer = name in LENGTHENING and bool(out.weights) and out.differs and not joins and _is_longer(out, ins)
         out.longer = at if longer else first(value.longer for value in ins if value.differs)
 
 
@@ -52,7 +58,7 @@ def _made(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool)
     if derived:
         return None
     numbers = [value for value in ins if value.single and value.values and value.made is not None]
-    same = [value.made for value in numbers if value.tag is not None and _length(value) == _length(out)]
+    same = [value.made for value in numbers if _is_own(value) and _length(value) == _length(out)]
     return same[0] if len(same) == 1 else at
 
 
@@ -63,9 +69,14 @@ def _is_longer(out: Value, ins: Sequence[Value]) -> bool:
 
 
 def _moved(value: Value) -> float:
-    if value.tag is not None:
+    if _is_own(value):
         return _length(value)
     return 0.0 if value.sized else distance(value)
+
+
+def _is_own(value: Value) -> bool:
+    """Whether it is known which part of a value is the record's."""
+    return value.tag is not None or value.alone is not None
 
 
 def _weighs(value: Value) -> tuple[bool, bool]:
@@ -84,9 +95,10 @@ def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
 
 def _length(value: Value) -> float:
     """Of the differing record on the side that has it; of one entry where all of them are one number."""
-    assert value.tag is not None
     tag, array = value.tag, host(value.b)
-    if tag.groups is None:
+    if tag is None:
+        own = array.astype(np.float64)
+    elif tag.groups is None:
         own = np.take(array, sorted(tag.slots), axis=tag.axis).astype(np.float64)
     else:
         rows = np.moveaxis(array, (tag.groups, tag.axis), (0, 1))
