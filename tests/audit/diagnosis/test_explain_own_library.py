@@ -57,6 +57,19 @@ def one_key(key, rows):
     return jnp.stack([noisy(own, clipped(rows, chosen)) for own, chosen in zip(keys, taken, strict=True)])
 
 
+def copied_keys(key, rows):
+    chosen, own = jax.random.split(key)
+    keys = jnp.stack([chosen] * 2)  # wrong
+    taken = jax.vmap(lambda one: jax.random.bernoulli(one, 0.5, rows.shape[:1]))(keys)
+
+    def step(weights, given):
+        total = clipped(rows + weights, given[0])
+        released = noisy(given[1], total)
+        return weights - released, released
+
+    return jax.lax.scan(step, jnp.zeros(SIZE), (taken, jax.random.split(own)))[1]
+
+
 def moment(update, second, raw):
     second = 0.9 * second + raw**2  # wrong
     return update / jnp.sqrt(second + 1), second
@@ -79,6 +92,7 @@ KINDS = {
     everybody: "in_every_batch",
     fourth_root: "not_clipped",
     one_key: "key_used_twice",
+    copied_keys: "key_used_twice",
     raw_moment: "changed_after_release",
     half_box_muller: "too_little_noise",
 }
@@ -92,7 +106,7 @@ def pair():
 
 
 def told(step, **stated):
-    releases = "transcript" if step is one_key else "update"
+    releases = "transcript" if step in (one_key, copied_keys) else "update"
     mechanism = mechanisms.mechanism(step, releases=releases, clip=1.0, noise_multiplier=1.0)
     return explain(mechanism, pair(), key=jax.random.key(0), **stated)
 
@@ -105,6 +119,17 @@ def test_the_wrong_line_stands_first(step):
     found = told(step, **({"claim": claim} if step is everybody else {})).findings[0]
     assert found.kind == KINDS[step]
     assert found.lines[0][1] == start + next(at for at, line in enumerate(lines) if line.endswith("# wrong\n")), found
+
+
+def test_one_batch_for_both_halves_of_a_sum_is_no_second_use():
+    def step(key, rows):
+        chosen, own = jax.random.split(key)
+        taken = jax.vmap(lambda one: jax.random.bernoulli(one, 0.5, rows.shape[:1]))(jnp.stack([chosen] * 2))
+        factors = jnp.minimum(1.0, 1.0 / jnp.linalg.norm(rows, axis=1))
+        halves = jnp.stack(jnp.split(factors[:, None] * rows, 2, axis=1))
+        return jax.lax.map(lambda given: noisy(given[2], given[0] @ given[1]), (taken, halves, jax.random.split(own)))
+
+    assert told(step).findings == ()
 
 
 def of_half(row):
