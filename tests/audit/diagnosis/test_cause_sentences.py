@@ -340,8 +340,8 @@ def test_noise_that_would_do_for_the_l2_norm_is_not_the_only_cause():
 
 def test_what_follows_from_another_answer_accuses_nothing():
     rng = np.random.default_rng(3)
-    once = NOISE * rng.standard_normal(WIDTH)
-    reseeded = [(once + taken * UNIT + 1e-9 * rng.standard_normal((100, WIDTH))) for taken in (0.0, 1.0)]
+    ten = NOISE * rng.standard_normal((10, WIDTH))
+    reseeded = [np.tile(ten, (10, 1)) + taken * UNIT for taken in (0.0, 1.0)]
     answers = diagnose(*reseeded, PLAIN, clip=1.0, noise_multiplier=NOISE, risk=0.01)
     follow = [answer for answer in answers if answer.follows]
     assert [answer.code for answer in answers if answer.wrong and not answer.follows] == ["repeated"]
