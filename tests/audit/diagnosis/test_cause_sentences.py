@@ -350,6 +350,14 @@ def test_what_follows_from_another_answer_accuses_nothing():
     assert {answer.says.rsplit(". ", 1)[1] for answer in follow} == {
         "This follows from the answer to 'is noise repeated from trial to trial?'."
     }
+
+
+def test_rounding_is_not_called_noise():
+    rng = np.random.default_rng(3)
+    once = NOISE * rng.standard_normal(WIDTH)
+    still = [(once + taken * UNIT + 1e-9 * rng.standard_normal((100, WIDTH))) for taken in (0.0, 1.0)]
+    answers = diagnose(*still, PLAIN, clip=1.0, noise_multiplier=NOISE, risk=0.01)
+    assert [answer.code for answer in answers if answer.wrong and not answer.follows] == ["repeated"]
     assert all("has noise" not in answer.says and "of theirs" not in answer.says for answer in answers)
 
 

@@ -104,7 +104,7 @@ def test_every_report_tells_it_beside_the_verdict(record, tmp_path, capsys):
     assert [one["ruleId"] for one in json.loads(sarif((record,)))["runs"][0]["results"]][-1:] == ["looks_wrong"]
     assert "What a replay shows" in page
     assert REPLAYED[1:] in page
-    assert "Look at this line, which a replay found and no trial shows" in page
+    assert ", which a replay found and no trial shows." in page
     passed = dataclasses.replace(record, verdict="no_violation_found", expect="no_violation_found")
     assert (
         "Look at the lines that a replay of &#39;sum&#39; shows"
