@@ -205,7 +205,7 @@ def test_an_xla_that_knows_no_quick_way_compiles_as_usual(shelf, monkeypatch):
 
 
 @on_cpu
-def test_a_score_compiled_quickly_has_the_same_bits(shelf, quick):
+def test_a_score_compiled_quickly_differs_by_rounding_alone(shelf, quick):
     score = distinguishers.likelihood_ratio(STEP, PAIR)
     program = traced.compile_program(STEP, PAIR.without, score, side="without", chunk=64)
     arguments = (program.release, program.scoring, jax.random.key(3), trial_number(0))
@@ -215,7 +215,7 @@ def test_a_score_compiled_quickly_has_the_same_bits(shelf, quick):
     usual, found = (
         lowered.compile(compiler_options=each)(*arguments) for each in ({"xla_cpu_use_fusion_emitters": True}, options)
     )
-    np.testing.assert_array_equal(usual, found)
+    np.testing.assert_allclose(found, usual, rtol=0, atol=4 * np.spacing(np.abs(usual).max()))
 
 
 @structured(structure=("code",))
