@@ -62,7 +62,7 @@ def record():
 def test_a_violation_says_what_looks_wrong(record):
     assert record.verdict == "violation"
     (says,) = looks_wrong(record.diagnoses)
-    assert "its scale reads the dataset" in says
+    assert "its scale depends on the dataset" in says
     assert sum(d.risk for d in record.diagnoses) == pytest.approx(after.SHARE * record.risk)
 
 
@@ -360,7 +360,7 @@ def test_a_network_is_diagnosed_outside_the_span_of_its_gradients(record):
     assert len(right) == 19
     # the record's claim is that of another step
     assert ["the claim promises more than that" in d.says for d in right if d.wrong] == [True]
-    assert looks_wrong(told("expected_batch"))[0].endswith("its scale reads the dataset.")
+    assert looks_wrong(told("expected_batch"))[0].endswith("its scale depends on the dataset.")
 
 
 def test_junit_names_the_first_line_in_its_message(record):
@@ -376,7 +376,7 @@ def test_reports_tell_only_what_is_wrong_and_how_much_was_asked(record, tmp_path
     print_table((record,), suite_risk=0.05)
     printed = " ".join(capsys.readouterr().out.split())
     for told in (page, text, printed, junit((record,), title="one")):
-        assert "its scale reads the dataset" in told
+        assert "its scale depends on the dataset" in told
         assert "one scale fits every trial" not in told
     for told in (page, text):
         assert "14 questions asked, at risk 0.01 together" in told

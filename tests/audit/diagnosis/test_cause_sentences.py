@@ -421,7 +421,7 @@ def test_where_a_replay_has_measured_noise_and_sensitivity_the_rate_is_what_is_l
     assert told.causes == ("another_rate", "counted_again")
     assert told.says.startswith("noise over sensitivity is 0.45 of what is due; in a replay of the code one release")
     assert told.says.endswith(
-        "Possible causes: the record is taken at another rate; the record is counted more than once."
+        "Possible causes: the record is sampled at a different rate; the record is counted more than once."
     )
     assert same is other
 

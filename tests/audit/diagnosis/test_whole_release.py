@@ -28,10 +28,10 @@ FAULTS = {
     "scale reads the number of records": (
         lambda rng, n: rng.laplace(0, 3.0 / n**2),
         ["scale_by_record"],
-        "reads the dataset",
+        "depends on the dataset",
     ),
-    "normal": (lambda rng, n: rng.normal(0, math.sqrt(2)), ["laplace"], "another law than the Laplace"),
-    "uniform": (lambda rng, n: rng.uniform(-5, 5), ["laplace"], "another law than the Laplace"),
+    "normal": (lambda rng, n: rng.normal(0, math.sqrt(2)), ["laplace"], "does not follow the claimed Laplace law"),
+    "uniform": (lambda rng, n: rng.uniform(-5, 5), ["laplace"], "does not follow the claimed Laplace law"),
     "cut": (lambda rng, n: np.clip(rng.laplace(0, 1.0), -3, 3), ["laplace"], "is cut"),
     "half the scale": (lambda rng, n: rng.laplace(0, 0.5), ["l1_ratio"], "has scale 0."),
 }
