@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from audit.diagnosis.explain.findings import Finding, not_followed
+from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.places import NOWHERE, Place, line_of_ours, place_of_error, spelled
+from audit.diagnosis.explain.sentences import not_followed
 
 
 def broken_off(error: Exception) -> Finding:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 
 from audit.claim_fits_pair import require_matching, require_steps
-from audit.diagnosis.explain.findings import Explanation, not_followed
+from audit.diagnosis.explain.findings import Explanation
+from audit.diagnosis.explain.sentences import not_followed
 from audit.power.less_noise import CLAIMS
 from audit.record.environment import seen_of
 from audit.trials.both_sides import both_sides, steps_taken

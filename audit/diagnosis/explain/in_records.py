@@ -10,8 +10,9 @@ import jax
 
 from audit.diagnosis.explain.broken_off import broken_off
 from audit.diagnosis.explain.dispatch import TRACERS, Stated, replayed
-from audit.diagnosis.explain.findings import Explanation, Finding, Kind, not_followed
+from audit.diagnosis.explain.findings import Explanation, Finding, Kind
 from audit.diagnosis.explain.places import Frame
+from audit.diagnosis.explain.sentences import not_followed
 from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.trials.both_sides import is_foreign
 from audit.trials.library_files import INSTALLED, is_ours, relative

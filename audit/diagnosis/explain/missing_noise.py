@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from audit.diagnosis.explain.findings import Finding, Kind, found
+from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.places import NOWHERE, Place, frames_of, spelled
+from audit.diagnosis.explain.sentences import found
 
 
 def short_of_noise(
@@ -25,10 +26,9 @@ def short_of_noise(
     """
     smaller = "" if made is None or made in (at, draw) else f" and changed at {spelled(made)}"
     says = (
-        f"The noise that {spelled(at)} adds to {leaf}, drawn at {spelled(draw)}{smaller}, has deviation "
-        f"{deviation:.4g} where that of others has {others:.4g}, and all of them are clipped together, "
-        f"to {length:.4g}: a record whose gradient lies there has a multiplier of {deviation / length:.4g}, "
-        f"where {due:.4g} is due."
+        f"The noise that {spelled(at)} adds to {leaf}, drawn at {spelled(draw)}{smaller}, has standard deviation "
+        f"{deviation:.4g}, while other parts get {others:.4g}, and all of them are clipped together, to {length:.4g}: "
+        f"a record whose gradient lies there has a noise multiplier of {deviation / length:.4g}, but {due:.4g} is due."
     )
     places = [at, draw] if made is None else [made, at, draw]
     return Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of(places), says=says)
@@ -70,7 +70,7 @@ def without_noise(
         told = f"; what {spelled(noised)} adds to single records comes before {spelled(bounded)}, which clips or bends "
         told += "it with them"
     if unused and noisy is not None:
-        told = f"; {spelled(noisy)} adds noise to that sum, and what is released is made of it without"
+        told = f"; {spelled(noisy)} adds noise to that sum, but the release uses the sum without it"
         told += "" if left is None else f" ({spelled(left)})"
     elif left is not None and left != noisy:
         told += f"; {spelled(left)} leaves it without"
@@ -85,8 +85,8 @@ def same_noise(leaf: str, *, at: Place, added: Place, draw: Place, seeded: Place
     """A leaf whose noise comes from a generator that is in the same state in every run, and where it was seeded."""
     why = "a fixed seed" if seeded is None else f"seeded at {spelled(seeded)}"
     told = (
-        f"; what is added at {spelled(added)} is drawn at {spelled(draw)} from a generator that has the same state for "
-        f"every seed of a trial ({why}), so it is the same in every run and hides nothing"
+        f"; what is added at {spelled(added)} is drawn at {spelled(draw)} from a generator that starts in the same "
+        f"state for every trial ({why}), so it is the same in every run and hides nothing"
     )
     lines = frames_of([draw, added, at] if seeded is None else [seeded, draw, added, at])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=_large(leaf), at=at, others=told), lines=lines)
@@ -94,9 +94,9 @@ def same_noise(leaf: str, *, at: Place, added: Place, draw: Place, seeded: Place
 
 def no_number(leaf: str, *, origin: Place, made: Place = NOWHERE) -> Finding:
     """A leaf that is no number with the record: where it became none, unless the record itself holds none."""
-    says = f"With the record {leaf} is no number from {spelled(made)} on: no noise hides that."
+    says = f"With the record {leaf} is NaN or infinite from {spelled(made)} on: no noise hides that."
     if made is NOWHERE:
-        says = f"{spelled(origin)} sums what the record holds, which is no number, into {leaf}: no noise hides that."
+        says = f"{spelled(origin)} adds a NaN or infinity of the record to {leaf}: no noise hides that."
     return Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of([made, origin]), says=says)
 
 

@@ -14,30 +14,7 @@ import numpy as np
 
 from audit.diagnosis.explain.broken_off import broken_off, own_error
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
-from audit.diagnosis.explain.findings import (
-    Covered,
-    Explanation,
-    Finding,
-    Kind,
-    Round,
-    after_sum,
-    changed_after_release,
-    clipped_apart,
-    constant_batches,
-    due_on_the_pair,
-    earlier_rounds,
-    found,
-    held_again,
-    in_every_batch,
-    led,
-    mixed,
-    noise_scale,
-    not_followed,
-    ranked,
-    too_far,
-    too_few_numbers,
-    too_little,
-)
+from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.numbers_given import went_wrong
 from audit.diagnosis.explain.places import (
@@ -51,6 +28,24 @@ from audit.diagnosis.explain.places import (
     spelled,
     statement_around,
     taken_apart,
+)
+from audit.diagnosis.explain.sentences import (
+    after_sum,
+    changed_after_release,
+    clipped_apart,
+    constant_batches,
+    due_on_the_pair,
+    earlier_rounds,
+    found,
+    held_again,
+    in_every_batch,
+    led,
+    mixed,
+    noise_scale,
+    not_followed,
+    too_far,
+    too_few_numbers,
+    too_little,
 )
 from audit.diagnosis.explain.wrong_lengths import Number, is_measured, mismeasured
 from mechanisms.adapters.trial_seeds import trial_seeds

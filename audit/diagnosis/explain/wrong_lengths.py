@@ -49,7 +49,7 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
     if short is None and begun and not _all_of_it(begun, length):
         short = begun[0]
     where = (short or taken[-1]).at
-    return where, f", since {spelled(where)} takes its length for {taken[-1].value:.4g} where it is {length:.4g}"
+    return where, f", since {spelled(where)} measures its length as {taken[-1].value:.4g} when it is {length:.4g}"
 
 
 def is_measured(numbers: Sequence[Number], length: float) -> bool:

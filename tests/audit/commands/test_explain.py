@@ -14,8 +14,9 @@ import guarantees
 import mechanisms
 from audit import cli
 from audit.diagnosis import after_verdict
-from audit.diagnosis.explain.findings import Explanation, Finding, Kind, not_followed
+from audit.diagnosis.explain.findings import Explanation, Finding, Kind
 from audit.diagnosis.explain.jaxprs import interpreter, replay
+from audit.diagnosis.explain.sentences import not_followed
 from audit.pytest_plugin import InconclusiveAuditWarning
 from audit.record.stored import from_json
 from audit.report.diagnoses import remarks

@@ -17,7 +17,8 @@ from audit import diagnosis
 from audit.diagnosis import diagnose
 from audit.diagnosis.cause_sentences import CAUSES, QUESTIONS, sentence
 from audit.diagnosis.cause_sentences import answer as answered
-from audit.diagnosis.explain.findings import Explanation, Round, not_followed
+from audit.diagnosis.explain.findings import Explanation, Round
+from audit.diagnosis.explain.sentences import not_followed
 from audit.diagnosis.rank import rate_first
 from mechanisms.release import Layout
 

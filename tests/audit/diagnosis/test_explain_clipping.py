@@ -81,9 +81,9 @@ def here(step):
 
 PAIR = mechanisms.pair(ROWS[:-1], ROWS)
 WRONG = {
-    parts_by_themselves: ("too_little_noise", "by 1 in each of 2 parts, as where each is clipped by itself"),
-    coordinates_by_themselves: ("too_little_noise", "coordinates, as where each is clipped by itself"),
-    mean_clipped: ("clipped_after_sum", "after the sum: no record is bounded by itself"),
+    parts_by_themselves: ("too_little_noise", "by 1 in each of 2 parts, as if each were clipped on its own"),
+    coordinates_by_themselves: ("too_little_noise", "coordinates, as if each were clipped on its own"),
+    mean_clipped: ("clipped_after_sum", "only then bounded"),
 }
 
 
@@ -106,7 +106,7 @@ def test_a_record_of_equal_coordinates_is_not_called_clipped_coordinate_by_coord
     rows = np.concatenate([ROWS[:-1], np.full((1, 7), 9.0, "f4")])
     pair = mechanisms.pair(rows[:-1], rows)
     (found,) = explain(of_jax(half_of_the_noise), pair, key=KEY, noise_multiplier=1.0).findings
-    assert (found.kind, "clipped by itself" in found.says) == ("too_little_noise", False), found.says
+    assert (found.kind, "clipped on its own" in found.says) == ("too_little_noise", False), found.says
     _, start = inspect.getsourcelines(half_of_the_noise)
     assert found.lines[0] == (__file__, start + 2), found
 

@@ -9,17 +9,9 @@ import pytest
 
 from audit.diagnosis.explain import Covered, Explanation, Kind, Round, explain
 from audit.diagnosis.explain.dispatch import promised
-from audit.diagnosis.explain.findings import (
-    NEVER_SEEN,
-    NOT_SEEN,
-    NOTHING_STATED,
-    SENTENCES,
-    found,
-    not_followed,
-    ranked,
-    too_little,
-)
+from audit.diagnosis.explain.findings import NEVER_SEEN, NOT_SEEN, NOTHING_STATED, ranked
 from audit.diagnosis.explain.places import NOWHERE, place
+from audit.diagnosis.explain.sentences import SENTENCES, found, not_followed, too_little
 from audit.trials.library_files import is_library
 from guarantees import claim_from_history
 from mechanisms import command_step, worst_case_pair

@@ -46,7 +46,7 @@ def test_the_operation_that_makes_it_stands_first(step):
     (bug,) = [first + number for number, line in enumerate(lines) if "# BUG" in line]
     assert found.kind == Kind.TOO_LITTLE_NOISE
     assert found.lines[0] == (__file__, bug)
-    assert f"no number from test_explain_not_a_number.py:{bug} on: no noise hides that" in found.says
+    assert f"NaN or infinite from test_explain_not_a_number.py:{bug} on: no noise hides that" in found.says
     assert told(step, 2.0).findings == ()
 
 

@@ -90,7 +90,7 @@ def test_parts_that_are_clipped_by_themselves_are_named(step, pair, claim):
     (finding,) = explained(step, pair, claim, clip=1.0, noise_multiplier=1.0)
     assert finding.kind == "too_little_noise"
     each = 1 if pair is ADDED else 2
-    assert f"by {each} in each of 2 parts, as where each is clipped by itself" in finding.says
+    assert f"by {each} in each of 2 parts, as if each were clipped on its own" in finding.says
     on_the_pair = "(0.5 on this pair, whose record may move it by 2 clipping norms)"
     assert (on_the_pair in finding.says) == (claim.name == "subsampled_gaussian")
 
@@ -98,8 +98,8 @@ def test_parts_that_are_clipped_by_themselves_are_named(step, pair, claim):
 @pytest.mark.parametrize("step", [together, in_torch], ids=lambda step: step.__name__)
 def test_too_little_noise_in_code_that_clips_together_is_not_called_clipped_apart(step):
     (finding,) = explained(step, ADDED, guarantees.gaussian(mu=0.5), clip=1.0)
-    assert "a multiplier of 1, where 2 is stated" in finding.says
-    assert "clipped by itself" not in finding.says
+    assert "a noise multiplier of 1, but 2 is stated" in finding.says
+    assert "clipped on its own" not in finding.says
 
 
 def test_after_a_violation_mu_is_due_on_the_pair_as_in_explain():

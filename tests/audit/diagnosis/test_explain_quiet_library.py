@@ -139,7 +139,7 @@ def test_raw_data_that_change_nothing_on_the_pair_are_not_called_right(bug, monk
     (found,) = told(bug, monkeypatch).findings
     assert found.kind == "not_followed"
     assert found.lines[0] == line_of(bug), found
-    assert "another record may change it" in found.says
+    assert "another record could change it" in found.says
 
 
 @pytest.mark.long

@@ -172,5 +172,5 @@ def test_where_the_record_is_in_one_round_alone_momentum_is_not_judged():
 
 def test_a_sum_that_gets_noise_and_is_used_without_it_is_told_as_that():
     (found,) = explain(goes_on_without, PAIR, key=KEY, clip=1.0, noise_multiplier=1.0).findings
-    assert "adds noise to that sum, and what is released is made of it without" in found.says
+    assert "adds noise to that sum, but the release uses the sum without it" in found.says
     assert "others" not in found.says

@@ -167,7 +167,7 @@ def test_noise_of_a_fixed_seed_is_found_and_other_seeds_are_not(step):
     (finding,) = told.findings
     assert [(one.noise_deviation, one.multiplier) for one in told.rounds] == [(0.0, 0.0)]
     assert finding.kind == "released_without_noise"
-    assert "the same state for every seed of a trial" in finding.says
+    assert "the same state for every trial" in finding.says
     assert finding.lines[0] == (__file__, FIXED[step])
     assert (step is generator_without_a_seed) == ("a fixed seed" in finding.says)
     assert f"drawn at test_explain_torch.py:{noisy.__code__.co_firstlineno + 2}" in finding.says

@@ -87,13 +87,13 @@ def test_a_batch_of_everybody_is_named_where_it_is_chosen():
     (found,) = explained(everybody, claim=SAMPLED).findings
     assert found.kind == "in_every_batch"
     assert found.lines[0] == (__file__, here(everybody)), found
-    assert "in each of 14 runs" in found.says
-    assert "the batch that is chosen at" in found.says
+    assert "in all 14 runs" in found.says
+    assert "the batch chosen at" in found.says
 
 
 def test_without_a_choice_the_sum_is_named():
     (found,) = explained(whole, claim=SAMPLED).findings
-    assert "the sum of test_explain_torch_claims.py" in found.says
+    assert "the sum at test_explain_torch_claims.py" in found.says
 
 
 @pytest.mark.parametrize(("step", "claim"), [(sampled, SAMPLED), (everybody, None)])

@@ -356,7 +356,7 @@ def test_the_number_that_is_no_length_is_named_for_every_bound(clip):
     numbers = [Number(Place(own=((path, line),)), value, first=line == 46) for path, line, value in values]
     where, since = mismeasured(numbers, clip / wrong, square**0.5, clip)
     assert where.own == (("a.py", 47),)
-    assert "takes its length for 1.54 where it is 2.371" in since
+    assert "measures its length as 1.54 when it is 2.371" in since
 
 
 def right_slice_by_slice(seed, data):

@@ -62,9 +62,9 @@ def test_a_leaf_with_less_noise_is_named_where_leaves_are_clipped_together(name)
         return
     (finding,) = findings
     assert finding.kind == "too_little_noise"
-    assert "has deviation 0.1 where that of others has 1" in finding.says
+    assert "has standard deviation 0.1, while other parts get 1" in finding.says
     assert "['b']" in finding.says
-    assert "a multiplier of 0.1, where 1 is due" in finding.says
+    assert "a noise multiplier of 0.1, but 1 is due" in finding.says
 
 
 def torch_step(deviations, *, own_bounds=False):
@@ -105,14 +105,14 @@ def test_a_tensor_with_less_noise_is_named_where_tensors_are_clipped_together(na
         return
     (finding,) = told.findings
     assert "adds to b, drawn at" in finding.says
-    assert "has deviation 0.1 where that of others has 1" in finding.says
-    assert "a multiplier of 0.1, where 1 is due" in finding.says
+    assert "has standard deviation 0.1, while other parts get 1" in finding.says
+    assert "a noise multiplier of 0.1, but 1 is due" in finding.says
 
 
 def test_pytorchs_deviation_that_is_told_is_that_of_the_line_that_is_named():
     step = torch_step({"w": 1.5, "b": 0.03}, own_bounds=True)
     (finding,) = explain(step, PAIR, key=jax.random.key(0), noise_multiplier=1.0).findings
-    assert "has deviation 0.03 there (0.03 to 1.5 over all parts, each in its own units)" in finding.says
+    assert "has standard deviation 0.03 there (0.03 to 1.5 over all parts, each in its own units)" in finding.says
 
 
 def test_the_deviation_that_is_told_is_that_of_the_line_that_is_named():
@@ -124,4 +124,4 @@ def test_the_deviation_that_is_told_is_that_of_the_line_that_is_named():
         noise_multiplier=1.0,
     ).findings
     (finding,) = [one for one in found if one.kind == "too_little_noise"]
-    assert "has deviation 0.03 there (0.03 to 1.5 over all parts, each in its own units)" in finding.says
+    assert "has standard deviation 0.03 there (0.03 to 1.5 over all parts, each in its own units)" in finding.says

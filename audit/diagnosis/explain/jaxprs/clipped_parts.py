@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.diagnosis.explain.findings import clipped_apart
 from audit.diagnosis.explain.jaxprs.uneven_noise import ALIKE
 from audit.diagnosis.explain.jaxprs.value import Release, Weight
 from audit.diagnosis.explain.places import Place, spelled, taken_apart
+from audit.diagnosis.explain.sentences import clipped_apart
 from audit.diagnosis.explain.wrong_lengths import Number, mismeasured
 
 SLACK = 0.02

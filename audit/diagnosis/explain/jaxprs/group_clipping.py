@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import jax
 
-from audit.diagnosis.explain.findings import Finding, Kind, after_sum
+from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.record_shares import Company, grows, suspects, uncovered
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
+from audit.diagnosis.explain.sentences import after_sum
 from audit.trials.threefry import fold_in
 
 DRAWN = 3

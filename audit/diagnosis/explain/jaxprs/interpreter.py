@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.broken_off import why_ended
-from audit.diagnosis.explain.findings import Finding, Kind, found, led
+from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.ends import CannotFollowError, FirstRoundEnded
 from audit.diagnosis.explain.jaxprs.equations import CALLS, draws, is_derived, loop_parts, shapes
@@ -31,6 +31,7 @@ from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ
 from audit.diagnosis.explain.places import Frame, Place, among_records, function_around, spelled
+from audit.diagnosis.explain.sentences import found, led
 from audit.trials.library_files import is_library
 from mechanisms.adapters.noise_terms import independent
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, Kind, found, led
+from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.value import Release, Value, host
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, spelled
+from audit.diagnosis.explain.sentences import found, led
 
 MOST_KEYS = 2**16
 """Keys of one draw that are compared with those of others."""

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.diagnosis.explain.findings import NOISE, RECORDS, RELEASE
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.gains import gain_after
 from audit.diagnosis.explain.jaxprs.noise import SUMS
@@ -29,6 +28,7 @@ from audit.diagnosis.explain.jaxprs.value import (
 )
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS, distance, weigh
 from audit.diagnosis.explain.places import Place, function_around
+from audit.diagnosis.explain.sentences import NOISE, RECORDS, RELEASE
 
 PRODUCTS = frozenset({"mul", "div", "dot_general", "pow", "select_n", "rem"})
 NONLINEAR = frozenset(

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.findings import RELEASE, Finding, changed_after_release, noise_scale, too_few_numbers
-from audit.diagnosis.explain.findings import mixed as found_mixed
+from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.keys import used_twice
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, repeats, terms_after, variance_after
 from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Idle, Release, Scaled, Value, host
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records
+from audit.diagnosis.explain.sentences import RELEASE, changed_after_release, noise_scale, too_few_numbers
+from audit.diagnosis.explain.sentences import mixed as found_mixed
 from mechanisms.adapters.noise_terms import bare, lacking
 
 FEWEST_ALIKE = 3

@@ -11,24 +11,7 @@ import numpy as np
 
 from audit.diagnosis.explain.broken_off import broken_off, ended, own_error
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
-from audit.diagnosis.explain.findings import (
-    NOISE,
-    RECORDS,
-    Covered,
-    Explanation,
-    Finding,
-    Kind,
-    Round,
-    carried_unseen,
-    due_on_the_pair,
-    earlier_rounds,
-    idle,
-    led,
-    not_followed,
-    ranked,
-    too_far,
-    too_little,
-)
+from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked
 from audit.diagnosis.explain.jaxprs.clipped_parts import made_longer, parts_apart, wrongly_measured
 from audit.diagnosis.explain.jaxprs.ends import CannotFollowError
 from audit.diagnosis.explain.jaxprs.estimates import SLACK, pool, slack, unsure
@@ -42,6 +25,18 @@ from audit.diagnosis.explain.jaxprs.value import Idle, Release
 from audit.diagnosis.explain.missing_noise import no_number
 from audit.diagnosis.explain.numbers_given import went_wrong
 from audit.diagnosis.explain.places import Frame, Place, among_records, spelled
+from audit.diagnosis.explain.sentences import (
+    NOISE,
+    RECORDS,
+    carried_unseen,
+    due_on_the_pair,
+    earlier_rounds,
+    idle,
+    led,
+    not_followed,
+    too_far,
+    too_little,
+)
 from audit.trials.threefry import fold_in
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.neighbours import Neighbours

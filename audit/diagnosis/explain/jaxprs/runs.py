@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.diagnosis.explain.findings import Finding, changed_after_release, not_followed
+from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.ends import CannotFollowError, FirstRoundEnded
 from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
@@ -20,6 +20,7 @@ from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import Tag, Value, settled
 from audit.diagnosis.explain.missing_noise import without_noise
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, went_on
+from audit.diagnosis.explain.sentences import changed_after_release, not_followed
 from audit.trials.jaxprs import inside_of
 from audit.trials.traced import why_no_release
 from mechanisms.adapters.same_draws import on_both_sides

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.diagnosis.explain.dispatch import Stated
-from audit.diagnosis.explain.findings import Finding, Kind, after_sum, found, led
+from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.clipped_parts import wrongly_measured
 from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES
 from audit.diagnosis.explain.jaxprs.runs import Run, listed
 from audit.diagnosis.explain.jaxprs.value import Release, Weight
 from audit.diagnosis.explain.places import Place, spelled
+from audit.diagnosis.explain.sentences import after_sum, found, led
 
 SLACK = 0.02
 
