@@ -172,7 +172,7 @@ def test_coordinates_without_noise_are_counted():
         return clipped(rows, jnp.ones(len(rows))) + drawn
 
     (found,) = told(step).findings
-    assert "has standard deviation 1, and 0 in 2 of 6 coordinates: a noise multiplier of 0, but 1 is stated" in found.says
+    assert "deviation 1, and 0 in 2 of 6 coordinates: a noise multiplier of 0, but 1 is stated" in found.says
 
 
 def test_leaves_that_are_alike_are_counted_one_by_one():
