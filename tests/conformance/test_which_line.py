@@ -55,7 +55,7 @@ def test_a_gradient_that_is_no_number_is_named_where_it_is_summed(library):
     (found,) = told(library, "nan_released", "not_a_number").findings
     path, line = found.lines[0]
     assert "tensordot(taken, given" in pathlib.Path(path).read_text(encoding="utf-8").splitlines()[line - 1]
-    assert "what the record holds, which is no number" in found.says
+    assert "adds a NaN or infinity of the record" in found.says
 
 
 def test_momentum_of_sums_without_noise_stands_first():
