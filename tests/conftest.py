@@ -16,6 +16,7 @@ how many, there are 40 of them, in `make test-full` 100.
 import ctypes
 import gc
 import importlib.metadata
+import importlib.util
 import os
 import sys
 import threading
@@ -37,6 +38,9 @@ MEMORY = 1.6
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 PEAKS = []
 gc.disable()
+if WORKER % 2 and importlib.util.find_spec("torch"):
+    # in a fresh environment nothing is compiled: one of two workers begins with PyTorch, the other one with JAX
+    importlib.import_module("torch")
 
 
 def fast_to_compile() -> str:
