@@ -131,7 +131,8 @@ class EpsilonRange:
             return at_most(self.epsilon, ".4g")
         why = f"numerical error {self.error:.1g} at delta {self.delta:g}"
         if np.isinf(self.at_most):
-            return f"not known: {why}"
+            times = " times 1 + e^epsilon" if self.error <= self.delta else ""
+            return f"not known: numerical error {self.error:.1g}{times} exceeds delta {self.delta:g}"
         if self.known:
             own = f"the curve's own numerical error {self.error:.1g} exceeds delta {self.delta:g}"
             why = f"certified from both sides: {own}"

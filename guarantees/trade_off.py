@@ -252,16 +252,20 @@ class TradeOff:
         form, and an error that moves delta by next to nothing, leave the number as is.
         """
         found, error, certificate = float(self.epsilon(delta)), self.error, self.certificate
-        if certificate is None or delta == 0 or delta_error(found, error) <= NEGLIGIBLE * delta:
+        as_is = np.isinf(found) if delta == 0 else delta_error(found, error) <= NEGLIGIBLE * delta
+        if certificate is None or as_is:
             return EpsilonRange(delta=delta, epsilon=found, at_least=found, at_most=found, error=error)
 
         def proven(law: LossLaw, at: float) -> float:
             # a law that is not trusted so far down promises nothing there
-            return float(TradeOff(law).epsilon(min(at, 1.0))) if at > 0 and at >= law.smallest_delta else np.inf
+            trusted = (at > 0 or delta == 0) and at >= law.smallest_delta
+            return float(TradeOff(law).epsilon(min(at, 1.0))) if trusted else np.inf
 
         below, above, off = certificate.leaked, certificate.safe, certificate.round_off
         low = least_epsilon(self, delta, error) if below is None else proven(below, delta + off)
-        high = most_epsilon(self, delta, error) if above is None else proven(above, delta - off)
+        # rounding moves masses and no loss, so that the largest loss of the safe law bounds the true one
+        room = delta - off if delta > 0 else 0.0
+        high = most_epsilon(self, delta, error) if above is None else proven(above, room)
         return EpsilonRange(delta=delta, epsilon=found, at_least=min(low, found), at_most=max(high, found), error=error)
 
     def _first_within(self, start: Array, delta: Array, way: Direction) -> Array:
@@ -281,11 +285,11 @@ class TradeOff:
         return np.where(searched, np.minimum(value, max(largest, 0.0)), value)
 
     def _largest_loss(self, direction: Direction, found: Array) -> Array:
-        """Epsilon at delta 0: the end of the support, or infinity where the profile only underflows."""
+        """Epsilon at delta 0: the end of the support, or infinity where the profile underflows or is all rounding."""
         support = self.law.support
         if support is None:
             before = np.nextafter(found * (1 - 1e-12), 0)
-            return np.where(self.delta(before, direction) < 1e-200, np.inf, found)
+            return np.where(self.delta(before, direction) <= max(1e-200, self.error), np.inf, found)
         ends = {"with_given_without": support[1], "without_given_with": -support[0]}
         largest = max(ends.values()) if direction == "both" else ends[direction]
         return np.full(found.shape, max(largest, 0.0))

@@ -17,6 +17,10 @@ ROUNDING = 1e-9
 """Share of an epsilon by which a computed one may lie above the number of its own table."""
 
 
+FORMS = (".4g", ".6g", ".9g", ".12g")
+"""Four digits, or as many as it takes to see on which side of the stated number another one lies."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
     """A sentence, and the exit code that says the same: 0 it holds, 1 it does not or is not promised, 3 not known."""
@@ -33,20 +37,22 @@ class Stated:
     delta: float
 
     def __str__(self) -> str:
-        return f"Stated epsilon {self.epsilon:g} at delta {self.delta:g}"
+        return f"Stated epsilon {self.epsilon:.12g} at delta {self.delta:g}"
 
     def promised(self, found: EpsilonRange) -> Answer:
         """What a promise with this epsilon says of it."""
         if self._covers(found):
-            return Answer(says=f"it holds (epsilon is at most {at_most(found.at_most, '.4g')})", code=EXIT_EXPECTED)
+            most = min(found.at_most, self.epsilon)
+            shown = next((text for form in FORMS if float(text := at_most(most, form)) <= self.epsilon), f"{most!r}")
+            return Answer(says=f"it holds (epsilon is at most {shown})", code=EXIT_EXPECTED)
         return Answer(says=f"it is not promised (epsilon is {found.says})", code=EXIT_UNEXPECTED)
 
     def leaked(self, found: EpsilonRange) -> Answer:
         """What a leak of this epsilon says of it."""
         if found.at_least > self.epsilon:
-            return Answer(
-                says=f"it does not hold (at least {at_least(found.at_least, '.4g')} leaks)", code=EXIT_UNEXPECTED
-            )
+            least = found.at_least
+            shown = next((text for form in FORMS if float(text := at_least(least, form)) > self.epsilon), f"{least!r}")
+            return Answer(says=f"it does not hold (at least {shown} leaks)", code=EXIT_UNEXPECTED)
         says = f"it is not refuted (at least {at_least(found.at_least, '.4g')} leaks), and not promised either"
         return Answer(says=says, code=EXIT_INCONCLUSIVE)
 

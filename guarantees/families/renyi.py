@@ -86,7 +86,7 @@ def renyi(
             stacklevel=3,
         )
     return Claim(
-        curve=TradeOff(_law(finite, follows, conversion)),
+        curve=TradeOff(_law(finite, follows, conversion, pure=bool(np.isinf(t[np.isfinite(eps)]).any()))),
         name="renyi",
         parameters={"orders": tuple(t.tolist()), "epsilons": tuple(eps.tolist()), "conversion": conversion}
         | unusual(relation, "any"),
@@ -157,11 +157,11 @@ def profile_of_renyi(orders: Array, renyi_epsilons: Array, epsilons: Array) -> A
     return np.exp(np.minimum(logs.min(axis=1), 0.0))
 
 
-def _law(orders: Array, renyi_epsilons: Array, conversion: Conversion) -> LossLaw:
+def _law(orders: Array, renyi_epsilons: Array, conversion: Conversion, *, pure: bool = False) -> LossLaw:
     if conversion == "profile":
         grid = _profile_grid(orders, renyi_epsilons)
         return law_from_profile(grid, profile_of_renyi(orders, renyi_epsilons, grid))
-    return exact_law(orders, renyi_epsilons)
+    return exact_law(orders, renyi_epsilons, pure=pure)
 
 
 def _profile_grid(orders: Array, renyi_epsilons: Array) -> Array:

@@ -25,6 +25,8 @@ NOTHING = 1e-28
 inequality above order 1, and down to 1/2 because a divergence of this order is at least the square of it."""
 ROUND_OFF = 8e-15
 """Of a divergence, with what it does to a point: total variation moves by half of it, in shares of the promise."""
+UNDERFLOW = np.finfo(float).tiny
+"""A delta above 0 that floats cannot show."""
 ROUNDED = 1e-9
 """By which a point between others may lie beyond them, in shares of 1 and of its logit."""
 NEAR = 0.1
@@ -75,11 +77,12 @@ class _Points:
             return np.nan_to_num(left / (left + right) * right)
 
 
-def exact_law(orders: Array, limits: Array) -> DiscreteLaw:
+def exact_law(orders: Array, limits: Array, *, pure: bool = False) -> DiscreteLaw:
     """The curve as the upper envelope of its tangents: on or below the truth, touching it at many points.
 
     Points are added where the truth may lie furthest above. The chords between them lie on or above the truth. The
-    stated error is the largest height of a chord over the envelope.
+    stated error is the largest height of a chord over the envelope. Only ``pure`` promises, by an infinite order, bound
+    the loss: finite orders leave every loss a delta above 0, though it may underflow.
     """
     if np.min(limits) <= NOTHING:
         return _next_to_nothing(float(np.sqrt(np.min(limits))))
@@ -104,7 +107,7 @@ def exact_law(orders: Array, limits: Array) -> DiscreteLaw:
     error = float(np.max(heights, initial=max(last, 1e-14)))
     error += ROUND_OFF / float(np.min(limits)) * float(points.delta[-1])
     epsilon, first = np.unique(points.epsilon, return_index=True)
-    law = law_from_profile(epsilon, np.clip(points.delta[first], 0.0, 1.0), error=error)
+    law = law_from_profile(epsilon, np.clip(points.delta[first], 0.0 if pure else UNDERFLOW, 1.0), error=error)
     certificate = Certificate(
         proved="the curve is the envelope of the promise's tangents, and the chords between them lie above it",
         estimated="rounding",

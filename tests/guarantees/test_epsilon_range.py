@@ -131,3 +131,13 @@ def test_a_certificate_tells_epsilon_from_both_sides_where_its_curves_error_exce
     found = CERTIFIED[name]().epsilon_range(1e-5)
     print(name, found)
     assert 0 < found.at_least <= found.epsilon <= found.at_most <= 1.005 * found.at_least
+
+
+def test_the_largest_loss_of_a_computed_curve_is_promised_only_where_a_certificate_bounds_it():
+    unbounded = guarantees.normalised_round(
+        normalise_by="realised_batch", records=4, rate=0.05, noise_multiplier=10.0, dimension=2
+    )
+    assert unbounded.epsilon_range(0.0).at_most == np.inf
+    assert unbounded.epsilon_range(0.0).says.startswith("not known")
+    three = guarantees.laplace(epsilon=1.0).compose(3).epsilon_range(0.0)
+    assert three.at_least <= 3.0 <= three.at_most < 3.2

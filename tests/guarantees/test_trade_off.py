@@ -130,6 +130,10 @@ def test_epsilon_at_delta_zero_is_the_largest_loss():
     assert sampled.epsilon(0.0, "with_given_without") == np.inf
     assert guarantees.laplace(epsilon=0.7).epsilon(0.0) == 0.7
     assert guarantees.gaussian(mu=0.1).epsilon(0.0) == np.inf
+    # finite Renyi orders bound no loss, though delta underflows; an infinite order does
+    assert guarantees.zcdp(rho=0.1).epsilon(0.0) == np.inf
+    assert guarantees.renyi(orders=[2.0, 4.0], epsilons=[0.1, 0.2]).symmetrise().epsilon(0.0) == np.inf
+    assert guarantees.renyi(orders=[2.0, np.inf], epsilons=[0.1, 1.0]).epsilon(0.0) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 5.0])

@@ -44,14 +44,14 @@ ESTIMATE, ONE_SIDED = doubtful(), doubtful(safe=True)
 def test_the_command_says_so(capsys):
     print_claims([ESTIMATE], [summarise(ESTIMATE, deltas=(DELTA,))])
     printed = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "not known: numerical error 0.0001 at delta 1e-05" in printed
+    assert "not known: numerical error 0.0001 exceeds delta 1e-05" in printed
 
 
 def test_json_says_so():
     found = json.loads(json.dumps(claim_json(ESTIMATE, summarise(ESTIMATE, deltas=(DELTA, 0.5)))))
     assert [one["known"] for one in found["ranges"]] == [False, True]
     assert found["ranges"][0]["promised"] is None
-    assert found["ranges"][0]["says"] == "not known: numerical error 0.0001 at delta 1e-05"
+    assert found["ranges"][0]["says"] == "not known: numerical error 0.0001 exceeds delta 1e-05"
 
 
 def test_no_verdict_holds_anyone_to_the_number():

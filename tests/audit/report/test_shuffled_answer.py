@@ -236,3 +236,15 @@ def test_the_answer_of_a_real_training():
 def test_what_is_no_shuffled_training_is_refused(words, message, capsys):
     assert cli.main(["claim", "--shuffled", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("stated", "holds"), [(4.3773, True), (4.3771, False), (4.37717, False)])
+def test_the_number_beside_a_stated_one_is_written_so_that_it_shows_on_which_side_it_lies(stated, holds):
+    """Epsilon of 1-GDP at delta 1e-5 is 4.377178..., which four digits write as 4.378, above what holds."""
+    found = guarantees.gaussian(mu=1.0).epsilon_range(1e-5)
+    assert (found.epsilon <= stated) == holds
+    asked = Stated(epsilon=stated, delta=1e-5)
+    said = (asked.promised(found) if holds else asked.leaked(found)).says
+    (shown,) = (float(number) for number in re.findall(r"\d+\.\d+", said))
+    assert said.startswith("it holds" if holds else "it does not hold")
+    assert (shown <= stated) == holds
