@@ -117,7 +117,7 @@ def _single(name: str, array: np.ndarray) -> np.ndarray:
     if array.dtype.itemsize > single.dtype.itemsize and (lost := np.isfinite(array) & ~np.isfinite(single)).any():
         raise ValueError(
             f"a release of {array[lost].flat[0]:.3g}{'' if name == PLAIN else f' in {name!r}'} is beyond 3.4e38, the "
-            "largest float32, which releases are kept in: scale it down, which changes nothing of what it tells."
+            "largest float32, in which releases are stored: scale it down, which does not change what it reveals."
         )
     if array.dtype.itemsize > single.dtype.itemsize and len(array) >= TELLING_TRIALS:
         _refuse_lost_digits(name, array.reshape(len(array), -1), single.reshape(len(array), -1))
@@ -138,9 +138,9 @@ def _refuse_lost_digits(name: str, array: np.ndarray, single: np.ndarray) -> Non
         first = int(np.argmax(gone))
         raise LostDigitsError(
             f"releases of {own[0, first]:.4g}{'' if name == PLAIN else f' in {name!r}'} vary by {deviation[first]:.2g} "
-            f"from trial to trial, and float32, which releases are kept in, has steps of "
+            f"from trial to trial, but float32, in which releases are stored, has steps of "
             f"{np.spacing(largest[near][first]):.2g} there: subtract a constant, the same on both datasets, which "
-            "changes nothing of what it tells."
+            "does not change what they reveal."
         )
 
 

@@ -48,16 +48,16 @@ def _speech(parser: argparse.ArgumentParser) -> None:
     """What every command can be told about its own words."""
     parser.add_argument("--json", action="store_true", help="print machine-readable JSON on standard output")
     parser.add_argument(
-        "--quiet", action="store_true", help="only warnings, errors and what --json prints; the exit code says the rest"
+        "--quiet", action="store_true", help="print only warnings, errors and --json output; see the exit code"
     )
 
 
 def _suite(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("suite", nargs="?", help="a suite file (TOML); without one, the built-in default suite")
+    parser.add_argument("suite", nargs="?", help="suite file (TOML); without one, the built-in default suite")
 
 
 def _sizes(parser: argparse.ArgumentParser) -> None:
-    """What a command may take instead of what the suite says."""
+    """Options that override the suite."""
     parser.add_argument("--trials", type=int, help="outputs drawn per audit, both datasets together (even)")
     parser.add_argument("--confidence", type=float, help="1 - risk for the whole suite, e.g. 0.99")
 
@@ -68,41 +68,45 @@ def _run(parser: argparse.ArgumentParser) -> None:
         "--audit",
         action="append",
         metavar="NAME",
-        help="only this audit, with the risk that it has in the whole suite; repeatable",
+        help="run only this audit, with its share of the whole suite's risk; repeatable",
     )
     parser.add_argument(
-        "--out", default="audit-report", metavar="DIR", help="where the report goes (default: %(default)s)"
+        "--out", default="audit-report", metavar="DIR", help="folder for the report (default: %(default)s)"
     )
     _sizes(parser)
-    parser.add_argument("--seed", type=int, help="seed from which every number of the report follows")
-    parser.add_argument("--time-budget", type=_duration, metavar="60s", help="for the whole suite: 60s, 5m, 1h")
+    parser.add_argument("--seed", type=int, help="seed that determines every number in the report")
     parser.add_argument(
-        "--stop-early", action="store_true", help="end each audit as soon as its claim is refuted (policy anytime)"
+        "--time-budget", type=_duration, metavar="60s", help="time limit of the whole suite: 60s, 5m, 1h"
+    )
+    parser.add_argument(
+        "--stop-early", action="store_true", help="stop each audit as soon as its claim is refuted (policy anytime)"
     )
     parser.add_argument(
         "--look",
         type=int,
         metavar="K",
-        help="the K-th look at the same audits: 2^-K of the risk, new trials; say --look 1 if you may look again",
+        help="K-th look at the same audits: 2^-K of the risk, new trials; start with --look 1 if you may look again",
     )
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="also continue and keep audits of foreign code, although changes to its files go unnoticed",
+        help="also continue and reuse audits of foreign code; changes to its files go unnoticed",
     )
     parser.add_argument(
         "--like",
         metavar="OLD.json",
-        help="judge each audit by the thresholds of its record there, so that `compare` has a test that both share",
+        help="judge each audit by the thresholds of its record in this file, so that `compare` has a common test",
     )
     parser.add_argument(
         "--executor",
         choices=["local", "dask"],
         default="local",
-        help="who draws the trials: this process, or the workers of a Dask cluster (docs/cluster.md); same numbers",
+        help="what draws the trials: this process or a Dask cluster (docs/cluster.md); the numbers are the same",
     )
     parser.add_argument(
-        "--scheduler", metavar="ADDRESS", help="or scheduler file of a Dask cluster; without it one is started here"
+        "--scheduler",
+        metavar="ADDRESS",
+        help="address or scheduler file of a Dask cluster; without it, one is started here",
     )
     parser.add_argument(
         "--workers", type=int, metavar="N", help="worker processes to start, or to wait for at --scheduler"
@@ -110,14 +114,14 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-going",
         action="store_true",
-        help="an audit that fails gets the verdict could_not_run, and the others run",
+        help="give an audit that fails the verdict could_not_run, and run the others",
     )
     _allow_install(parser)
-    parser.add_argument("--fresh", action="store_true", help="do not continue an interrupted run")
-    parser.add_argument("--fresh-seed", action="store_true", help="draw a seed, and print it")
+    parser.add_argument("--fresh", action="store_true", help="start over instead of continuing an interrupted run")
+    parser.add_argument("--fresh-seed", action="store_true", help="draw a new seed and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
     parser.add_argument("--markdown", metavar="FILE", help="also write a Markdown summary")
-    parser.add_argument("--sarif", metavar="FILE", help="also write SARIF, a result for each unexpected verdict")
+    parser.add_argument("--sarif", metavar="FILE", help="also write SARIF, with one result per unexpected verdict")
     _speech(parser)
 
 
@@ -125,7 +129,7 @@ def _allow_install(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-install",
         action="store_true",
-        help="make the environments that the suite names: downloads packages and runs their installers, once",
+        help="create the environments that the suite names; downloads packages and runs their installers, once",
     )
 
 
@@ -133,22 +137,22 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     _suite(parser)
     _sizes(parser)
     parser.add_argument(
-        "--power", type=float, default=0.8, help="at which a leak counts as detectable (default: %(default)s)"
+        "--power", type=float, default=0.8, help="power at which a leak counts as detectable (default: %(default)s)"
     )
     parser.add_argument(
-        "--run-code", action="store_true", help="also plan audits that name code or commands: runs them"
+        "--run-code", action="store_true", help="also plan audits that name code or commands; this runs them"
     )
     parser.add_argument(
         "--keep-going",
         action="store_true",
-        help="an audit that fails is told, and the others are planned (exit code 2)",
+        help="report an audit that fails, and plan the others (exit code 2)",
     )
     _allow_install(parser)
     parser.add_argument(
         "--one-run",
         type=int,
         metavar="CANARIES",
-        help="instead of a suite: what one training with so many canaries can prove of --claim, and what limits it",
+        help="instead of a suite: what one training with this many canaries can prove about --claim, and its limit",
     )
     parser.add_argument("--claim", metavar="CLAIM", help="with --one-run: the claim, such as 'gaussian(mu=1)'")
     parser.add_argument(
@@ -162,21 +166,21 @@ def _plan(parser: argparse.ArgumentParser) -> None:
 
 def _explain(parser: argparse.ArgumentParser) -> None:
     _suite(parser)
-    parser.add_argument("--audit", metavar="NAME", help="only this audit of the suite")
-    parser.add_argument("--seed", type=int, help="draws the replay's random numbers (default: the suite's seed)")
+    parser.add_argument("--audit", metavar="NAME", help="explain only this audit of the suite")
+    parser.add_argument("--seed", type=int, help="seed of the replay's random numbers (default: the suite's seed)")
     parser.add_argument(
         "--records",
         metavar="RECORDS.json",
-        help="of a run of this suite: lines that it has named are not looked for again",
+        help="records of a run of this suite; `explain` repeats the lines that it named and replays the other audits",
     )
     parser.set_defaults(confidence=None, trials=None)
     _speech(parser)
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("old", metavar="OLD.json", help="records of an earlier run: a committed baseline")
-    parser.add_argument("new", metavar="NEW.json", help="records of now")
-    parser.add_argument("--confidence", type=float, default=0.999, help="(default: %(default)s)")
+    parser.add_argument("old", metavar="OLD.json", help="records of an earlier run, such as a committed baseline")
+    parser.add_argument("new", metavar="NEW.json", help="records of the new run")
+    parser.add_argument("--confidence", type=float, default=0.999, help="1 - risk (default: %(default)s)")
     _speech(parser)
 
 
@@ -198,9 +202,12 @@ def _bound(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--delta", type=float, default=1e-5, help="epsilon is bounded at this delta (default: %(default)s)"
     )
-    parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
+    parser.add_argument("--confidence", type=float, default=0.95, help="1 - risk (default: %(default)s)")
     parser.add_argument(
-        "--threshold", type=float, action="append", help="a threshold fixed before looking at these scores; repeatable"
+        "--threshold",
+        type=float,
+        action="append",
+        help="threshold that you fixed before looking at these scores; repeatable",
     )
     parser.add_argument(
         "--assume",
@@ -211,12 +218,12 @@ def _bound(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--claim",
         metavar="'gaussian(mu=1)'",
-        help="a claim to judge, written as in Python: name(parameter=number, ...)",
+        help="claim to judge, written as in Python: name(parameter=number, ...)",
     )
     parser.add_argument(
         "--one-run",
         action="store_true",
-        help="the scores are of canaries in one training, left out (--without) or included (--with) by fair coins",
+        help="the scores belong to canaries in one training, left out (--without) or included (--with) by fair coins",
     )
     parser.add_argument(
         "--guesses",
@@ -227,71 +234,76 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         help="for --one-run: how many canaries to guess 'in' and 'out', fixed before looking; repeatable",
     )
     parser.add_argument(
-        "--target", choices=["verdict", "epsilon", "delta", "mu"], help="spend the whole risk on one of them"
+        "--target", choices=["verdict", "epsilon", "delta", "mu"], help="spend the whole risk on this statement"
     )
     parser.add_argument(
         "--seed",
         type=int,
         default=0,
-        help="draws the tenth of the scores that chooses thresholds, with --one-run the order of tied scores; "
-        "name it before looking (default: %(default)s)",
+        help="selects the tenth of the scores that chooses thresholds, with --one-run the order of tied scores; "
+        "choose it before looking (default: %(default)s)",
     )
     parser.add_argument(
         "--plot",
         action="store_true",
-        help="draw the trade-off curves as characters in a pipe too, not only on a terminal",
+        help="draw the trade-off curves as text, even if the output is not a terminal",
     )
     _speech(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("records", nargs="+", metavar="RECORDS.json")
+    parser.add_argument("records", nargs="+", metavar="RECORDS.json", help="records that `run` wrote")
     parser.add_argument(
         "--format",
         choices=[PAGE, *TEXTS],
         default=PAGE,
-        help="(default: %(default)s)",
+        help="what to write (default: %(default)s)",
     )
-    parser.add_argument("--figures", choices=FIGURES, help="one trade-off figure per audit instead")
-    parser.add_argument("--width", default="3.3in", help="of a figure: 3.3in, 8.5cm, 240pt (default: %(default)s)")
+    parser.add_argument("--figures", choices=FIGURES, help="write one trade-off figure per audit instead")
+    parser.add_argument(
+        "--width", default="3.3in", help="width of a figure: 3.3in, 8.5cm, 240pt (default: %(default)s)"
+    )
     parser.add_argument(
         "--out",
         metavar="PATH",
-        help="a folder for figures and, without an ending, HTML and LaTeX; else a file (default: standard output)",
+        help="folder for figures, and without an extension for HTML and LaTeX; else a file (default: standard output)",
     )
-    parser.add_argument("--title", help="(default: that of the suite, where the records have one)")
+    parser.add_argument("--title", help="title of the report (default: the suite's, if the records have one)")
     _speech(parser)
 
 
 def _plot(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("records", metavar="RECORDS.json")
-    parser.add_argument("--x", required=True, metavar="PARAMETER", help="a parameter of the audits: rate, records, ...")
-    parser.add_argument("--y", choices=["epsilon", "delta", "mu"], default="epsilon", help="(default: %(default)s)")
-    parser.add_argument("--series", metavar="PARAMETER", help="one line for every value of this parameter")
-    parser.add_argument("--width", default="3.3in", help="3.3in, 8.5cm, 240pt (default: %(default)s)")
-    parser.add_argument("--out", default="sweep.pdf", metavar="FILE", help="(default: %(default)s)")
+    parser.add_argument("records", metavar="RECORDS.json", help="records that `run` wrote")
+    parser.add_argument("--x", required=True, metavar="PARAMETER", help="parameter of the audits: rate, records, ...")
+    parser.add_argument(
+        "--y", choices=["epsilon", "delta", "mu"], default="epsilon", help="number to plot (default: %(default)s)"
+    )
+    parser.add_argument("--series", metavar="PARAMETER", help="draw one line for each value of this parameter")
+    parser.add_argument(
+        "--width", default="3.3in", help="width of the figure: 3.3in, 8.5cm, 240pt (default: %(default)s)"
+    )
+    parser.add_argument("--out", default="sweep.pdf", metavar="FILE", help="file to write (default: %(default)s)")
     _speech(parser)
 
 
 def _verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("records", metavar="RECORDS.json")
+    parser.add_argument("records", metavar="RECORDS.json", help="records that `run` wrote")
     parser.add_argument(
         "--rerun",
         type=float,
         default=0.0,
         metavar="FRACTION",
-        help="draw this part of the trials again (default: none)",
+        help="draw this fraction of the trials again (default: none)",
     )
     parser.add_argument(
         "--suite",
         metavar="SUITE.toml",
-        help="draw them from the parts of this suite (needed for code and programs of your own)",
+        help="take the parts from this suite (needed for your own code and programs)",
     )
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="take nothing from the cache folder, and exit with 3 also if something that the trials made was not made "
-        "again (--rerun 1)",
+        help="use no cached values, and also exit with 3 if not everything was drawn again (--rerun 1)",
     )
     _speech(parser)
 
@@ -304,13 +316,13 @@ def _claim(parser: argparse.ArgumentParser) -> None:
         help="'gaussian(mu=1)', 'zcdp(rho=0.5)', ... as in Python, or subsampled-gaussian with the options below",
     )
     parser.add_argument("--rate", type=_rate, help="sampling rate of a batch: 0.01, or 256/60000")
-    parser.add_argument("--batch", type=int, metavar="N", help="expected size of a batch: the rate is N / --records")
+    parser.add_argument("--batch", type=int, metavar="N", help="expected batch size; the rate is N / --records")
     parser.add_argument(
-        "--noise-multiplier", "--noise", type=float, help="deviation of the noise over the clipping norm"
+        "--noise-multiplier", "--noise", type=float, help="standard deviation of the noise divided by the clipping norm"
     )
-    parser.add_argument("--steps", type=int, help="(default: 1)")
-    parser.add_argument("--epochs", type=int, metavar="N", help="instead of --steps: N times the batches of an epoch")
-    parser.add_argument("--records", type=int, help="records in the dataset (of --normalise-by: in the smaller one)")
+    parser.add_argument("--steps", type=int, help="number of steps (default: 1)")
+    parser.add_argument("--epochs", type=int, metavar="N", help="number of epochs, instead of --steps")
+    parser.add_argument("--records", type=int, help="records in the dataset (with --normalise-by: in the smaller one)")
     parser.add_argument("--dimension", type=int, help="number of parameters, for --normalise-by")
     parser.add_argument(
         "--sampler",
@@ -327,40 +339,39 @@ def _claim(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shuffled",
         action="store_true",
-        help="the loader shuffles, the accountant says Poisson: claimed, leaked at least, guaranteed at most, in order",
+        help="the loader shuffles but the accountant assumes Poisson: print what is claimed, what leaks at least and "
+        "what is guaranteed at most",
     )
     parser.add_argument("--delta", type=float, action="append", help="report epsilon at this delta; repeatable")
     parser.add_argument(
         "--stated",
         type=float,
         metavar="EPSILON",
-        help="does this epsilon hold at --delta? (exit code 0; 1: it does not, or is not promised; 3: not known)",
+        help="check whether this epsilon holds at --delta (exit code 0: yes; 1: no, or not promised; 3: not known)",
     )
     parser.add_argument(
         "--plot",
         nargs="?",
         const="",
         metavar="FILE",
-        help="draw the trade-off curves into a file (.svg, .png, .pdf); without one, as characters in a pipe too",
+        help="draw the trade-off curves into a file (.svg, .png, .pdf); without FILE, as text even in a pipe",
     )
     _speech(parser)
 
 
 COMMANDS = (
     Command(name="run", help="run an audit suite and write a report", options=_run),
-    Command(name="plan", help="say what a suite can show, before running it", options=_plan),
-    Command(
-        name="explain", help="name the lines of code that look wrong, from two runs and no trials", options=_explain
-    ),
+    Command(name="plan", help="predict what a suite can show, before running it", options=_plan),
+    Command(name="explain", help="name the lines of code that look wrong, without drawing trials", options=_explain),
     Command(name="compare", help="say whether leakage changed between two record files", options=_compare),
     Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
     Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
-    Command(name="claim", help="what a training promises: curves, epsilons, mu, regret, side by side", options=_claim),
-    Command(name="verify", help="recompute everything that a record derives, and name the rest", options=_verify),
+    Command(name="claim", help="print what a training promises: curves, epsilons, mu, regret", options=_claim),
+    Command(name="verify", help="recompute everything that follows from the counts of a record", options=_verify),
     Command(
         name="report",
         help="turn records into HTML, text, LaTeX, Markdown, CSV, JUnit XML, SARIF or figures",
         options=_report,
     ),
-    Command(name="plot", help="draw a sweep: what is proven against a parameter of the audits", options=_plot),
+    Command(name="plot", help="plot what is proven against a parameter of the audits", options=_plot),
 )

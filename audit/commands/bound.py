@@ -114,7 +114,7 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
         if number.name == "epsilon":
             question, share = EpsilonAt(delta=arguments.delta), found.shares["epsilon"]
             most = max(number.at_least, without_errors(judged, question, number, share=share))
-            print(f"So many scores can prove at most epsilon {at_most(most)}: a lower bound is not the leak.")
+            print(f"This many scores can prove at most epsilon {at_most(most)}; a lower bound is not the leak.")
     if found.judgement is not None:
         print("The verdict on the claim has a share of the risk: without --claim these bounds may be a little higher.")
     if found.judgement is not None:

@@ -21,8 +21,8 @@ STYLES = {
 }
 EXIT_NOT_COMPARED = 4
 """Nothing got worse as far as was seen, but some audit of the old records was not compared, or none at all."""
-NOTHING_COMPARED = "No audit was compared: this says nothing about what changed."
-VERDICTS_ALONE = "No counts were compared: what is called worse is worse by its verdict alone."
+NOTHING_COMPARED = "No audit was compared, so this says nothing about what changed."
+VERDICTS_ALONE = "No counts were compared: an audit is called worse by its verdict alone."
 
 
 def execute(arguments: argparse.Namespace) -> int:

@@ -22,9 +22,9 @@ FOUND = 1
 NOT_JUDGED = EXIT_NOT_COMPARED
 """Nothing looks wrong as far as was seen, but some code was not judged: green would say too much."""
 PROGRAM = (
-    "not followed, since a command_step runs in a process of its own, in whatever language. Python code is followed "
-    "where it runs in this one: callable_step, torch_training (PyTorch), mechanism or jax_training (JAX). Told clip=, "
-    "noise_multiplier= and gradients=, a run diagnoses the outputs of a program after a violation."
+    "not followed, because a command_step runs in its own process, in any language. Python code is followed if it "
+    "runs in this process: callable_step, torch_training (PyTorch), mechanism or jax_training (JAX). If you state "
+    "clip=, noise_multiplier= and gradients=, `run` diagnoses the outputs of a program after a violation."
 )
 """Said once for all programs of a suite, none of which is started."""
 

@@ -141,11 +141,11 @@ def _print_table(plans: list[AuditPlan]) -> None:
     deltas = sorted({entry.plan.delta for entry in plans})
     at = f"delta {deltas[0]:g}" if len(deltas) == 1 else "the delta of each audit"
     table = Table(
-        caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} an audit; epsilons at {at}. "
-        "Times are for one process, without judging and diagnosing. 'To prove a violation' takes the pilot for the "
-        "truth, so a right step may have a number by chance: by bounds on each error rate (in parentheses: by the "
-        "joint test, and if the audit may stop early); below, one standard error of the pilot either way. 'never': "
-        "what is known of the mechanism keeps the claim.",
+        caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} per audit; epsilons at "
+        f"{at}. Times are for one process, without judging and diagnosing. 'To prove a violation' is by limits on each "
+        "error rate (in parentheses: by the joint test, and if the audit may stop early). It takes the pilot as the "
+        "truth, so a correct step may get a number by chance; below it, one standard error of the pilot either way. "
+        "'never': as far as known, the mechanism keeps the claim.",
         caption_justify="left",
     )
     table.add_column("audit")

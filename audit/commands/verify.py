@@ -81,9 +81,9 @@ def _named(primary: list[Primary]) -> Iterable[str]:
     again = [each for each in primary if each.drawn_again]
     for group, what in (
         (again, "drawn again"),
-        (drawn, "made by the trials, checked by --rerun 1"),
-        (trained, "made by one training, which nobody can repeat"),
-        (told, "stated, checked by nothing"),
+        (drawn, "from the trials, which --rerun 1 checks"),
+        (trained, "from one training, which nobody can repeat"),
+        (told, "stated, which nothing checks"),
     ):
         if group:
             keys = ", ".join(each.key if each.values == 1 else f"{each.key} ({each.values:,})" for each in group)

@@ -49,14 +49,14 @@ from mechanisms.pairs.neighbours import Neighbours
 SHARE = 0.2
 """Of the record's risk, for all diagnoses together: a false one sends people after what is right."""
 SEVERAL_STEPS = (
-    "what is released is the end of several steps, or nobody says of how many, and later ones may see what earlier "
-    "ones released: one step's noise, clipping, divisor and rate are not judged, and none of them is excluded. Audit "
-    "one step, releases='update', to have them asked about one by one."
+    "the release is the end of several steps, or of an unknown number, and later steps may see what earlier ones "
+    "released. So noise, clipping, divisor and rate of one step are not judged, and any of them may be wrong. To check "
+    "them one by one, audit one step with releases='update'."
 )
 """What is said of an output in which steps are added up."""
 FIRST_STEP = (
-    "later steps' gradients follow what earlier ones released, and those of the first step alone are known: the other "
-    "answers are about the first of {rounds} steps."
+    "gradients of later steps depend on what earlier steps released, so only those of the first step are known: the "
+    "other answers are about the first of {rounds} steps."
 )
 """What is said of a transcript whose gradients nobody knows after its first step."""
 FEWEST_COORDINATES = 2
@@ -289,8 +289,8 @@ def _tell(record: AuditRecord, *, gradients: bool) -> str:
     *others, last = untold
     what = f"{', '.join(others)} and {last}" if others else last
     return (
-        f"Tell {what} to torch_training, jax_training, callable_step, command_step or mechanism, and the noise, the "
-        "clipping and the divisor are asked about one by one."
+        f"Pass {what} to torch_training, jax_training, callable_step, command_step or mechanism to have the noise, the "
+        "clipping and the divisor checked one by one."
     )
 
 

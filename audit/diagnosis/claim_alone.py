@@ -157,13 +157,13 @@ def beyond_what_was_told(
     promised = sampled(record.claim)
     if promised is not None:
         more = noise_multiplier < (1 - CLOSE) * promised.noise_multiplier or rate > (1 + CLOSE) * promised.rate
-        told = f"noise multiplier {noise_multiplier:g} at rate {rate:g} was told, and the claim is for "
+        told = f"the stated noise multiplier is {noise_multiplier:g} at rate {rate:g}, and the claim is for "
         told += f"{promised.noise_multiplier:g} at {promised.rate:g}"
     else:
         moved = signal.length / (clip * noise_multiplier)
         allowed = allowed_to_normal(record.claim, delta=record.report_delta)
         more = rate == 1 and record.claim.times == 1 and moved > (1 + CLOSE) * allowed
-        told = f"with what was told the record of this pair may move the release by {moved:.3g} times the deviation "
+        told = f"as stated, the record of this pair may move the release by {moved:.3g} times the deviation "
         told += f"of its noise, and the claim allows {at_most(allowed)}"
     if not more:
         return ()
@@ -171,10 +171,10 @@ def beyond_what_was_told(
         answer(
             "claim",
             wrong=True,
-            measured=f"the implementation does what was told, as far as {shown}; the claim promises more than "
+            measured=f"the implementation does what is stated, as far as {shown}; the claim promises more than "
             f"that: {told}",
             p_value=1.0,
             risk=0.0,
-            assumes="the code does what was told; no trial tests it",
+            assumes="the code does what is stated; no trial tests it",
         ),
     )

@@ -41,7 +41,7 @@ def not_laplace(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis
     if wrong:
         measured = (
             f"the noise is not Laplace of one scale (its mean absolute value is {math.sqrt(share):.3g} of its root "
-            "mean square, and 0.707 is due)"
+            "mean square, and 0.707 is expected)"
         )
     return answer(
         "laplace",

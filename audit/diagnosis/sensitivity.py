@@ -166,11 +166,11 @@ def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: f
     wrong = p < risk
     ratio = due / max(moved, 1e-300)
     interval = _around(ratio, found, risk)
-    measured, causes = "the noise over the sensitivity is no less than is due", ()
+    measured, causes = "the noise over the sensitivity is no less than expected", ()
     if wrong:
         limits = between(*interval, ".2g")
         what, causes = _off(found, signal, stated, reach, risk)
-        measured = f"noise over sensitivity is {ratio:.2f} of what is due ({limits}); {what}"
+        measured = f"noise over sensitivity is {ratio:.2f} of what is expected ({limits}); {what}"
         if _count_may_divide(found, signal, stated, reach, risk):
             causes = ("count_divides", *causes)
         rates = Rates.of(found, signal, stated)
@@ -238,18 +238,18 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
         too_far = ("clipped_apart", *too_far)
     if abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
         what = f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
-        return what + f"{moved:.3g}{turned} where {length:.3g} is due", too_far
+        return what + f"{moved:.3g}{turned} where {length:.3g} is expected", too_far
     # along the gradient the noise is no larger than all that varies there
     square = found.degrees * (found.along / stated.deviation) ** 2
     less = ("less_noise",) if chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
     if abs(moved - length) * stated.rate <= reach:
-        what = f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is due"
+        what = f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is expected"
         divisor = stated.deviation / max(found.noise, 1e-300)
         undivided = _divisor_may_be(1.0, found, signal, stated, risk)
         if divisor > LARGEST_DIVISOR or not _divisor_may_be(divisor, found, signal, stated, risk):
             return what, less
         divided = f"the release is divided by {divisor:.3g} and the record moves the sum by {moved * divisor:.3g}"
-        divided += f"{turned} where {length:.3g} is due"
+        divided += f"{turned} where {length:.3g} is expected"
         return (f"{what}, or {divided}", (*less, *too_far)) if undivided else (divided, too_far)
     what = (
         f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}{turned}; "
@@ -321,7 +321,7 @@ def _elsewhere(without: Noise, with_record: Noise, signal: Signal, layout: Layou
     unit = signal.direction
     excess = np.abs(difference - (difference @ unit) * unit)
     mask = excess > 0.5 * float(excess.max())
-    return f"the record moves the sum in another direction than its gradient's, most on {places(mask, layout)}"
+    return f"the record does not move the sum along its gradient; it moves it most on {places(mask, layout)}"
 
 
 def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
@@ -353,7 +353,7 @@ def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Sta
     if wrong:
         measured = (
             f"the sum varies less from trial to trial than records drawn at rate {rate:g} make it (a variance of "
-            f"{max(excess, 0.0):.3g}, at least {at_least(mean**2 * share)} is due)"
+            f"{max(excess, 0.0):.3g}, at least {at_least(mean**2 * share)} is expected)"
             if rate < 1
             else f"the sum varies from trial to trial (a variance of {excess:.3g} beside the noise) where every record "
             "is taken"

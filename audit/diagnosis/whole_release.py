@@ -63,7 +63,7 @@ def _another_law(centred: Array, law: str, *, risk: float) -> Diagnosis:
     if p < risk:
         measured = (
             f"the noise{where} is not {name} (its mean absolute value is {share:.3g} of its root mean square, and "
-            f"{due:.3g} is due)"
+            f"{due:.3g} is expected)"
         )
     return answer(
         law,

@@ -34,8 +34,8 @@ TINY = 1e-300
 ALIKE = 1e-6
 """Answers whose log ratio spreads less than this cannot be told apart."""
 NO_VIOLATION = (
-    ". No violation of this claim can be found with so few: even if all guesses were right it would not be refuted; "
-    "`one_run` says how many canaries would be enough"
+    ". This few canaries cannot refute this claim, even if all guesses were right; `one_run` says how many would be "
+    "enough"
 )
 POWER = 0.5
 """A limit of the median is one of tests that succeed as often as not."""

@@ -150,8 +150,9 @@ def _warn_of_another_clip(canaries: CoordinateCanaries, seen: np.ndarray, clip: 
     if abs(moved - due) > max(FAR * due, SURE * error):
         warnings.warn(
             f"a canary that joins moves the noisy sum by about {moved:.3g} (standard error {error:.2g}), and "
-            f"clip={clip:g} says {due:g}. If the training clips at another norm, tell that one; canaries.seen takes "
-            "the sum and no mean. The bounds hold anyway and may prove less. Otherwise it does not clip as it says.",
+            f"clip={clip:g} implies {due:g}. If the training clips at another norm, pass that norm; canaries.seen "
+            "takes the sum, not a mean. If neither is the reason, the training does not clip as stated. The bounds "
+            "hold anyway and may prove less.",
             AnotherClipWarning,
             stacklevel=4,
         )

@@ -6,7 +6,7 @@ from audit.record.diagnosis_answer import LINE, LINE_NOT_FOLLOWED, NOT_ASKED, NO
 from audit.record.record import AuditRecord
 from dpsgd_audit.spelling import counted
 
-REPLAYED = "a replay of the code shows what no trial did (the verdict counts trials and stands)"
+REPLAYED = "a replay of the code shows what the trials did not (the verdict depends on trials only)"
 """What stands before lines of code that look wrong where no violation was found."""
 
 

@@ -37,7 +37,11 @@ RULES = {
 REPLAYED = "looks_wrong"
 ALL_RULES = {
     **RULES,
-    REPLAYED: ("LooksWrong", "warning", "A replay of the code shows a fault that no trial did; the verdict stands."),
+    REPLAYED: (
+        "LooksWrong",
+        "warning",
+        "A replay of the code shows a fault that the trials did not; the verdict does not change.",
+    ),
 }
 
 

@@ -192,7 +192,7 @@ def _suspicion(record: AuditRecord) -> Mapping[str, str]:
     if not said:
         return {}
     if heading(record) == REPLAYED:
-        return {"what a replay shows": f"{said} (No trial shows it; the verdict counts trials and stands.)"}
+        return {"what a replay shows": f"{said} (The trials do not show it, and the verdict depends on trials only.)"}
     return {"what looks wrong": said}
 
 

@@ -88,13 +88,13 @@ def look_again(records: Sequence[AuditRecord]) -> str:
     called = all(record.suite is None for record in records)
     not_paid = NOT_PAID_IN_PYTHON if called else NOT_PAID
     if not needed:
-        return f"More trials are a second look, with a risk of its own: {not_paid}.{curve}"
+        return f"More trials are a second look with its own risk: {not_paid}.{curve}"
     command = f"`dpsgd-audit run SUITE{_alone(records)} --look {look + 1} --trials {needed}`"
-    command = f"`audit.run_audit(..., trials={needed}, key=...)` with a key of its own" if called else command
+    command = f"`audit.run_audit(..., trials={needed}, key=...)` with a new key" if called else command
     took = f"at most about {duration(max(_pace(record) for record in records) * needed)} an audit at this run's pace"
     if look:
-        return f"The next look, which its own part of the risk pays for: {command} ({took}).{curve}"
-    return f"To look again: {command} ({took}). Another look has a risk of its own: {not_paid}.{curve}"
+        return f"For the next look, which has its own share of the risk: {command} ({took}).{curve}"
+    return f"To look again: {command} ({took}). Another look has its own risk: {not_paid}.{curve}"
 
 
 def _alone(records: Sequence[AuditRecord]) -> str:

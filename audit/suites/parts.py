@@ -74,7 +74,7 @@ def known_words(
     """What the table of a built-in part says; refuses unknown kinds and words, and a word too few beside ``given``."""
     kind, kinds = table["kind"], known[part]
     if kind not in kinds:
-        own = f'. Code of your own: write {{ function = "{kind}" }}' if ":" in str(kind) else did_you_mean(kind, kinds)
+        own = f'. For your own code write {{ function = "{kind}" }}' if ":" in str(kind) else did_you_mean(kind, kinds)
         raise SuiteError(
             f"{spec.at(part)}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(kinds))}."
         )

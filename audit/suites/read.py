@@ -92,7 +92,7 @@ def parse_suite(text: str, path: str) -> Suite:
         if spec.name in seen:
             raise SuiteError(
                 f"{spec.at('name')}: two audits are called {spec.name!r}, the other one at {seen[spec.name]}; results "
-                "are kept by name, so give each a name of its own."
+                "are stored by name, so give each its own name."
             )
         seen[spec.name] = spec.at("name")
     title = data.get("title", Path(path).stem)

@@ -47,6 +47,6 @@ def _sentence(old: AuditRecord, new: AuditRecord) -> str:
     return (
         f"{new.name!r} was audited before, with {old.trials_planned:,} trials at risk {old.risk:.2g}, and that record "
         f"is replaced: the two looks together may be wrong with probability {both}. To look again "
-        "within one risk, say so from the start: --look 1, then --look 2 and so on (look k spends 2^-k of the risk on "
-        "trials of its own), or --stop-early."
+        "within one risk, plan for it from the start: --look 1, then --look 2 and so on (look k spends 2^-k of the "
+        "risk on new trials), or --stop-early."
     )

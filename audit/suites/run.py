@@ -252,7 +252,7 @@ class Kept:
         """The finished audit."""
         found = self.place.finished() if self.place is not None and self.use else None
         if found is not None:
-            self.told(f"{name!r}: kept, it was finished before the interruption.")
+            self.told(f"{name!r}: reused; it was finished before the interruption.")
         elif self.place is not None and self.use and (changed := self.place.changed(name)):
             told = " and ".join(CHANGED.get(what, what) for what in changed)
             be = "is" if len(changed) == 1 else "are"

@@ -13,9 +13,7 @@ from audit.verdict.verdict import VERDICTS
 from guarantees import checks
 
 TYPES = {"float": "number", "int": "integer", "str": "string", "bool": "boolean"}
-DEFAULTS = (
-    "Taken where an audit says nothing itself; the keys of a part only where the audit names the same part, or none."
-)
+DEFAULTS = "Used if an audit states nothing itself; the keys of a part only if the audit names the same part, or none."
 GIVEN = ("mechanism", "neighbours", "kind")
 """Parameters that a suite's other parts supply."""
 
@@ -24,7 +22,7 @@ ENTRY = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "package.m
 
 NAMED = {
     "title": {"type": "string"},
-    "name": {"type": "string", "description": "Results are kept under it."},
+    "name": {"type": "string", "description": "Results are stored under this name."},
     "risk": {
         "type": "number",
         "exclusiveMinimum": 0,
@@ -56,7 +54,7 @@ NAMED = {
     "environment": {"type": "string", "description": "Of a command_step: the name of one of [environments]."},
     "environments": {
         "type": "object",
-        "description": "Made by `run --allow-install`, once, and kept in the user's cache folder.",
+        "description": "Created once by `run --allow-install`, in the user's cache folder.",
         "additionalProperties": {
             "type": "object",
             "additionalProperties": False,

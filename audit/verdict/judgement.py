@@ -39,12 +39,12 @@ PLAINEST = ("number", "point", "curve")
 """Of several statements that refute a claim the message leads with the first of these."""
 RUNS = in_so_many_runs(power.POWER)
 HERE = "(on this pair, with these scores and thresholds, in one release)"
-NOISELESS = "releases without any noise, since few of them draw the record"
+NOISELESS = "releases without any noise, because few of them sample the record"
 MISSED = f"; they would miss {NOISELESS}"
 HALF = "that half of the noise is missing"
 ONE_PLACE = (
-    "all scores, without and with the record, are the same or lie on the same side of every threshold, so that no leak "
-    "would have been found; use another score, or other thresholds, unless the outputs never vary either."
+    "all scores, without and with the record, are the same or lie on the same side of every threshold, so no leak "
+    "could have been found; use another score or other thresholds, unless the outputs never vary either."
 )
 JOINTLY = "the two error counts together are too small for the claim."
 

@@ -28,7 +28,8 @@ def short_of_noise(
     says = (
         f"The noise that {spelled(at)} adds to {leaf}, drawn at {spelled(draw)}{smaller}, has standard deviation "
         f"{deviation:.4g}, while other parts get {others:.4g}, and all of them are clipped together, to {length:.4g}: "
-        f"a record whose gradient lies there has a noise multiplier of {deviation / length:.4g}, but {due:.4g} is due."
+        f"a record whose gradient lies there has a noise multiplier of {deviation / length:.4g}, but {due:.4g} is "
+        "expected."
     )
     places = [at, draw] if made is None else [made, at, draw]
     return Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of(places), says=says)

@@ -179,7 +179,7 @@ def test_bound_reads_scores_and_names_the_conditions(tmp_path, capsys):
     assert plain.out.rstrip().endswith("were not tried out on these scores.")
     assert "(limits on each error rate alone: " in plain.out
     proven, most = (
-        float(re.search(said, plain.out)[1]) for said in (r"at least (\S+)", r"can prove at most epsilon (\S+):")
+        float(re.search(said, plain.out)[1]) for said in (r"at least (\S+)", r"can prove at most epsilon (\S+);")
     )
     assert 0 < proven < most
     assert "share of the risk" not in plain.out

@@ -122,7 +122,7 @@ mechanism = { kind = "command_step", command = ["no-such-program"] }
     (folder / "suite.toml").write_text(SUITE.partition("[[audit]]")[0] + program + program.replace("another", "third"))
     assert cli.main(["explain", "suite.toml"]) == 4
     (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("another, third: not followed, since a command_step runs in a process of its own")
+    assert line.startswith("another, third: not followed, because a command_step runs in its own process")
     assert "clip=" in line
 
 

@@ -117,7 +117,7 @@ def test_an_interrupted_run_reports_what_it_finished_and_goes_on_from_there(tmp_
     assert "Three (interrupted: 2 of 3 audits)" in (tmp_path / "out" / "index.html").read_text()
     monkeypatch.setattr(runs, "_run", whole)
     assert run(text=THREE)[0] != 130
-    assert "'first': kept, it was finished before the interruption." in capsys.readouterr().err
+    assert "'first': reused; it was finished before the interruption." in capsys.readouterr().err
     assert len(load_records(tmp_path / "out" / "records.json")) == 3
 
 

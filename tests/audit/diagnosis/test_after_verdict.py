@@ -247,7 +247,7 @@ def test_of_the_end_of_several_steps_no_single_step_is_judged_and_the_rate_is_no
     codes = {answer.code for answer in record.diagnoses}
     assert not codes & {"ratio", "rate", "batches", "direction", "shared", "scale_without"}, codes
     (reason,) = untold(record.diagnoses)
-    assert reason.startswith("not asked: what is released is the end of several steps")
+    assert reason.startswith("not asked: the release is the end of several steps")
     assert not any("clipped" in answer.says for answer in record.diagnoses if answer.wrong)
     one = dataclasses.replace(record, diagnoses=(), steps=1)
     assert "ratio" in {answer.code for answer in after.explain(one, step, pair, key=KEY).diagnoses}
@@ -450,14 +450,14 @@ def test_code_that_tells_nothing_is_asked_what_the_claim_allows():
     low, high = moved.interval
     assert low < 30**0.5 < high
     assert "the claim allows 0.3" in moved.says
-    assert "Tell clip=, noise_multiplier= and gradients= (" in "\n".join(record_lines(record))
+    assert "Pass clip=, noise_multiplier= and gradients= (" in "\n".join(record_lines(record))
 
 
 @pytest.mark.parametrize(
     ("told", "missing"),
     [
-        ({"clip": 1.0, "noise_multiplier": 2.0}, "Tell gradients= ("),
-        ({"noise_multiplier": 2.0}, "Tell clip= and gradients= ("),
+        ({"clip": 1.0, "noise_multiplier": 2.0}, "Pass gradients= ("),
+        ({"noise_multiplier": 2.0}, "Pass clip= and gradients= ("),
     ],
 )
 def test_only_what_is_not_told_is_asked_for(told, missing):
@@ -597,7 +597,7 @@ def test_a_claim_that_promises_more_than_what_was_told_is_named_where_the_output
     record = audit.run_audit(step, pair, lambda output: -output[0], **given)
     assert record.verdict == "violation"
     (says,) = looks_wrong(record.diagnoses)
-    assert "the implementation does what was told" in says
+    assert "the implementation does what is stated" in says
     assert "may move the release by 1 times the deviation of its noise, and the claim allows 0.5" in says
 
 
@@ -611,7 +611,7 @@ def test_a_claim_for_what_was_told_is_not_named(record):
     step = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=2.0)
     assert beyond(step, 0.1) == ()
     (found,) = beyond(step, 0.2)
-    assert "noise multiplier 2 at rate 0.2 was told, and the claim is for 2 at 0.1" in found.says
+    assert "the stated noise multiplier is 2 at rate 0.2, and the claim is for 2 at 0.1" in found.says
 
 
 def test_one_coordinate_has_no_pair_of_fewer_records_and_laplace_noise_its_own_scale():

@@ -268,7 +268,7 @@ def test_less_noise_is_told_over_the_sensitivity():
     (answer,) = (d for d in asked(tenth, tenth) if d.wrong)
     assert answer.question == OVER
     assert answer.interval[0] < 0.1 < answer.interval[1]
-    assert "the noise has deviation 0.199 where 2 is due" in answer.says
+    assert "the noise has deviation 0.199 where 2 is expected" in answer.says
 
 
 def test_noise_copied_between_blocks_is_found_at_its_distance():

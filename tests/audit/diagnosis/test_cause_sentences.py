@@ -416,11 +416,13 @@ def test_every_code_that_a_diagnosis_spells_has_words():
 def test_where_a_replay_has_measured_noise_and_sensitivity_the_rate_is_what_is_left():
     causes = ("clipped_apart", "not_clipped", "counted_again", "another_rate")
     given = {"wrong": True, "p_value": 1e-9, "risk": 0.01, "assumes": "nothing"}
-    found = answered("ratio", measured="noise over sensitivity is 0.45 of what is due", causes=causes, **given)
+    found = answered("ratio", measured="noise over sensitivity is 0.45 of what is expected", causes=causes, **given)
     other = answered("normal", measured="the noise is not normal", causes=("another_law",), **given)
     told, same = rate_first([found, other])
     assert told.causes == ("another_rate", "counted_again")
-    assert told.says.startswith("noise over sensitivity is 0.45 of what is due; in a replay of the code one release")
+    assert told.says.startswith(
+        "noise over sensitivity is 0.45 of what is expected; in a replay of the code one release"
+    )
     assert told.says.endswith(
         "Possible causes: the record is sampled at a different rate; the record is counted more than once."
     )

@@ -64,7 +64,7 @@ def test_a_leaf_with_less_noise_is_named_where_leaves_are_clipped_together(name)
     assert finding.kind == "too_little_noise"
     assert "has standard deviation 0.1, while other parts get 1" in finding.says
     assert "['b']" in finding.says
-    assert "a noise multiplier of 0.1, but 1 is due" in finding.says
+    assert "a noise multiplier of 0.1, but 1 is expected" in finding.says
 
 
 def torch_step(deviations, *, own_bounds=False):
@@ -106,7 +106,7 @@ def test_a_tensor_with_less_noise_is_named_where_tensors_are_clipped_together(na
     (finding,) = told.findings
     assert "adds to b, drawn at" in finding.says
     assert "has standard deviation 0.1, while other parts get 1" in finding.says
-    assert "a noise multiplier of 0.1, but 1 is due" in finding.says
+    assert "a noise multiplier of 0.1, but 1 is expected" in finding.says
 
 
 def test_pytorchs_deviation_that_is_told_is_that_of_the_line_that_is_named():

@@ -192,7 +192,7 @@ def test_a_clip_that_is_not_the_trainings_is_told_and_its_own_is_not():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         audit.one_training(numpy_training(NOISE), **given)
-    with pytest.warns(AnotherClipWarning, match=r"moves the noisy sum by about (0\.9|1\.).* and clip=2 says 2"):
+    with pytest.warns(AnotherClipWarning, match=r"moves the noisy sum by about (0\.9|1\.).* and clip=2 implies 2"):
         audit.one_training(numpy_training(NOISE), **given, clip=2.0)
 
 

@@ -176,7 +176,7 @@ def test_a_violation_that_is_new_by_its_verdict_alone_is_not_said_to_be_nothing(
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "worse: a violation that was not there before" in said
     assert "No audit was compared" not in said
-    assert "No counts were compared: what is called worse is worse by its verdict alone." in said
+    assert "No counts were compared: an audit is called worse by its verdict alone." in said
 
 
 def test_records_that_only_have_new_audits_compare_nothing(template, tmp_path):

@@ -147,7 +147,7 @@ def test_a_record_of_a_python_session_is_told_the_python_call(violation):
     """It has no suite that `run` could take."""
     alone = dataclasses.replace(violation, suite=None, verdict="inconclusive", trials_needed=3_400)
     told = look_again([alone])
-    assert "To look again: `audit.run_audit(..., trials=3400, key=...)` with a key of its own (at most about " in told
+    assert "To look again: `audit.run_audit(..., trials=3400, key=...)` with a new key (at most about " in told
     assert "plan ahead with policy=audit.Anytime()" in told
     assert "policy=audit.Anytime()" in look_again([dataclasses.replace(alone, trials_needed=None)])
     assert "SUITE" not in told

@@ -76,7 +76,7 @@ def test_what_a_replay_shows_beside_a_verdict_is_a_warning_at_the_line_of_code(v
     assert (result["ruleId"], result["level"]) == ("looks_wrong", "warning")
     (place,) = (location["physicalLocation"] for location in result["locations"])
     assert place == {"artifactLocation": {"uri": "my%20steps/a.py"}, "region": {"startLine": 7}}
-    assert "the verdict counts trials and stands): less noise than stated." in result["message"]["text"]
+    assert "the verdict depends on trials only): less noise than stated." in result["message"]["text"]
     other = dataclasses.replace(passed, diagnoses=(dataclasses.replace(LINE, code="line:not_clipped"),))
     assert results(other)[0]["partialFingerprints"] != result["partialFingerprints"]
     assert results(dataclasses.replace(passed, diagnoses=())) == []

@@ -172,7 +172,7 @@ def test_finished_audits_are_kept_and_told_unless_the_code_changed(tmp_path, mod
     assert not said
     assert first.environment["code"] == code_digest()
     (again,) = run_suite(suite, resume_in=tmp_path / "r", told=said.append)
-    assert (again, said) == (first, ["'one': kept, it was finished before the interruption."])
+    assert (again, said) == (first, ["'one': reused; it was finished before the interruption."])
     module.write_text("SCALE = 3.0\n")
     run_suite(suite, resume_in=tmp_path / "r", told=said.append)
     assert said[1:] == ["'one': an earlier result is not used, because the code is not the same; it runs again."]
@@ -183,7 +183,7 @@ def test_what_put_an_earlier_result_aside_is_said_and_a_time_budget_is_no_such_t
     (first,) = run_suite(suite, resume_in=tmp_path, told=said.append)
     hurried = dataclasses.replace(suite, time_budget=1e-3)
     assert run_suite(hurried, resume_in=tmp_path, told=said.append) == (first,)
-    assert said.pop() == "'one': kept, it was finished before the interruption."
+    assert said.pop() == "'one': reused; it was finished before the interruption."
     other = dataclasses.replace(suite, seed=suite.seed + 1, risk=suite.risk / 2)
     run_suite(other, resume_in=tmp_path, told=said.append)
     assert said == ["'one': an earlier result is not used, because risk and seed are not the same; it runs again."]
@@ -196,7 +196,7 @@ def test_audits_of_foreign_code_are_kept_only_when_asked(tmp_path):
     run_suite(suite, resume_in=tmp_path, told=said.append)
     assert not said
     (kept,) = run_suite(suite, resume_in=tmp_path, keep_foreign=True, told=said.append)
-    assert said == ["'foreign': kept, it was finished before the interruption."]
+    assert said == ["'foreign': reused; it was finished before the interruption."]
     assert kept.points == first.points
 
 

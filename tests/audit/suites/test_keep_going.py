@@ -292,4 +292,4 @@ def test_a_second_run_keeps_what_is_finished(folder, capsys, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jax_privacy" else find(name))
     assert main(["run", str(folder / "suite.toml"), "--out", str(folder / "out"), "--keep-going"]) == 2
-    assert "'right': kept" in capsys.readouterr().err
+    assert "'right': reused" in capsys.readouterr().err

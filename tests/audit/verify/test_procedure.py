@@ -142,7 +142,7 @@ def test_the_exit_code_tells_right_wrong_and_not_computed(record, tmp_path, caps
     text = capsys.readouterr().out
     assert "0 wrong, 0 not computed or checked" in text
     assert "grids (" in text
-    assert "stated, checked by nothing: name, " in text
+    assert "stated, which nothing checks: name, " in text
     assert run((record,), tmp_path, "--strict", "--quiet") == 3
     claim = dataclasses.replace(record.claim, name="their_claim")
     assert run((dataclasses.replace(record, claim=claim),), tmp_path, "--quiet") == 3
