@@ -51,6 +51,7 @@ def place(frames: Iterable[Frame], most: int = OWN_FRAMES) -> Place:
     return Place(own=tuple(own[:most]), library=tuple(innermost))
 
 
+@functools.lru_cache(maxsize=4096)
 def function_around(frame: Frame) -> Frame:
     """The function that a line stands in, by its file and its first line; line 0 for one outside of all functions."""
     path, line = frame

@@ -1,14 +1,17 @@
 """Where batches are drawn, a replay of right code looks at three batches more of each kind for groups of records.
 
-Here it looks at one, in `make test-full` at three: these looks were half of what the replays of these tests took.
+Here it looks at one, and only where groups or many styles of right code are the subject; in `make test-full` at three,
+everywhere: these looks were half of what the replays of these tests took.
 """
 
 import pytest
 
 from audit.diagnosis.explain.jaxprs import group_clipping
 
+LOOKED = ("test_explain_groups", "test_explain_jax", "test_explain_microbatches")
+
 
 @pytest.fixture(autouse=True)
-def _looks(monkeypatch, full):
+def _looks(monkeypatch, full, request):
     if not full:
-        monkeypatch.setattr(group_clipping, "DRAWN", 1)
+        monkeypatch.setattr(group_clipping, "DRAWN", int(request.path.stem in LOOKED))

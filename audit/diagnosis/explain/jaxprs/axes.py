@@ -60,13 +60,13 @@ def inserted(tag: Tag, a: Any, b: Any, *, padded: bool) -> Tag:
     Behind it both sides may be ``padded``, each with a row of its own. The tag as it is where there is no such slot.
     """
     one, other = (np.moveaxis(host(side), tag.axis, 0) for side in (a, b))
-    if len(tag.slots) != 1 or not len(one):
+    if len(tag.slots) != 1 or not len(one) or np.array_equal(one, other[:-1]):
         return tag
-    ahead, behind = (_equal_rows(one, shifted, rounding(a)) for shifted in (other[:-1], other[1:]))
+    ahead = _equal_rows(one, other[:-1], rounding(a))
     if ahead.all():
         return tag
     place = int(np.argmin(ahead))
-    if behind[place:].all():
+    if _equal_rows(one, other[1:], rounding(a))[place:].all():
         return Tag(tag.axis, frozenset({place}))
     rest, more = one[place:], other[place + 1 :]
     if padded and all(_equal_rows(own, own[:1], rounding(a)).all() for own in (rest, more)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,13 @@ CALLS = {
 
 def is_derived(equation: Any) -> bool:
     """Whether differentiation made an equation, or what it differentiates holds it."""
-    return "jvp(" in str(equation.source_info.name_stack)
+    return _is_derivative(equation.source_info.name_stack)
+
+
+# a replay comes by one equation dozens of times
+@functools.lru_cache(maxsize=4096)
+def _is_derivative(stack: Any) -> bool:
+    return "jvp(" in str(stack)
 
 
 def loop_parts(scan: Any) -> tuple[int, int]:

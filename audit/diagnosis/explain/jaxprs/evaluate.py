@@ -29,10 +29,10 @@ LARGE_PRODUCT = 2**20
 
 
 def evaluate(equation: Any, values: Sequence[Any]) -> list[Any]:
-    """The results of an equation."""
+    """The results of an equation; NumPy's warnings are the caller's to silence, once for all equations."""
     name, params = equation.primitive.name, equation.params
     rule = RULES.get(name)
-    values = list(map(as_words, values))
+    values = [value if isinstance(value, np.ndarray) else as_words(value) for value in values]
     if values and isinstance(values[0], Words) and (found := of_keys(equation, values)) is not None:
         return [found]
     if name in ("jit", "pjit") and all(variable.aval.size <= LARGE_DRAW for variable in equation.outvars):
@@ -43,8 +43,7 @@ def evaluate(equation: Any, values: Sequence[Any]) -> list[Any]:
         return _sorted(params, values)
     if rule is not None and all(_is_plain(value) for value in values) and _is_plain_out(equation):
         out = equation.outvars[0].aval
-        with np.errstate(all="ignore"):
-            found = rule(out, params, *map(np.asarray, values))
+        found = rule(out, params, *map(np.asarray, values))
         if found is not None:
             return [np.asarray(found, out.dtype)]
     found = equation.primitive.bind(*map(as_keys, values), **params)
@@ -116,6 +115,8 @@ def _variables(atoms: Sequence[Any]) -> list[Any]:
 
 
 def _is_plain(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in PLAIN
     return getattr(getattr(value, "dtype", None), "kind", "V") in PLAIN
 
 

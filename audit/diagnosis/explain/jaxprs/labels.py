@@ -23,6 +23,7 @@ from audit.diagnosis.explain.jaxprs.value import (
     Tag,
     Value,
     first,
+    known,
     scaled_by_count,
     settled,
 )
@@ -116,15 +117,15 @@ def labelled(
         random=random,
         tag=tag,
         released=max((value.released for value in ins), default=0),
-        draw=first(value.draw for value in ins if value.noise),
-        scaled=first(value.scaled for value in ins),
+        draw=first(value.draw for value in ins if value.noise) if random else None,
+        scaled=known(ins, "scaled"),
         blurred=any(value.blurred for value in ins),
-        uncoupled=first(value.uncoupled for value in differing),
-        opaque=first(value.opaque for value in ins),
-        copied=first(value.copied for value in ins),
-        muted=first(value.muted for value in ins),
+        uncoupled=known(differing, "uncoupled"),
+        opaque=known(ins, "opaque"),
+        copied=known(ins, "copied"),
+        muted=known(ins, "muted"),
         drawn=frozenset().union(*(value.drawn for value in ins)),
-        carried=first(value.carried for value in differing),
+        carried=known(differing, "carried"),
         joined_again=any(value.joined_again for value in differing),
     )
     _rows_drawn(name, params, out, ins)
@@ -139,7 +140,7 @@ def labelled(
     if not out.values and not out.packed and not mixes and is_shifted(name, out, ins):
         out.uncoupled = out.uncoupled or at
     if out.differs and out.tag is None:
-        out.since = first(value.since for value in differing) or at
+        out.since = known(differing, "since") or at
     out.alone = _alone(name, params, ins)
     weigh(name, out, ins, at, derived)
     _sum_over_records(name, out, ins, differing, at)
@@ -214,7 +215,7 @@ def _hidden(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
     out.hidden = first(value.hidden for value in ins if value.tag is None and not value.differs)
     if out.hidden is None and name in BOUNDS and out.tag is None and any(value.differs for value in ins):
         out.hidden = None if out.differs else at
-    out.idle = first(value.idle for value in ins)
+    out.idle = known(ins, "idle")
     for value in ins:
         if out.idle is None and value.hidden is not None and value.tag is None and not value.differs:
             each = out.tag is not None and value.values and any(own.tag is not None and own.values for own in ins)
@@ -242,9 +243,9 @@ def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Se
         if out.origin is None and out.differs and not tagged and not out.values and differing:
             out.origin = COUNT
     else:
-        out.origin = first(value.origin for value in carried)
+        out.origin = known(carried, "origin")
     if gone or out.tag is None:
-        out.mixed = first(value.mixed for value in ins)
+        out.mixed = known(ins, "mixed")
 
 
 def _differences(
@@ -259,20 +260,20 @@ def _differences(
     sums = [value for value in differing if value.tag is None and not value.noise]
     out.read = None if out.tag is not None else _read(at, sums)
     calm = [value for value in ins if value.calm]
-    out.leak = first(value.leak for value in differing)
+    out.leak = known(differing, "leak")
     if out.leak is None and calm and sums and out.tag is None and name not in SIDE_BY_SIDE:
         out.leak = Leak(at, _origin(sums[0]), _read(at, sums[:1]))
     if name in SUMS and len({value.released for value in sums if value.values and value.summed}) > 1:
         out.carried, out.joined_again = out.carried or at, True
     if out.tag is None:
-        out.nonlinear = first(value.nonlinear for value in differing)
+        out.nonlinear = known(differing, "nonlinear")
         told = [value for value in sums if value.summed and value.values]
         if out.nonlinear is None and told and (name in NONLINEAR or (name in PRODUCTS and len(told) > 1)):
             out.nonlinear = at
         return
     if not others or scaled_by_count(out.a, out.b, out.tag, counts):
         return
-    mixed = first(value.mixed for value in ins)
+    mixed = known(ins, "mixed")
     moves = name in SAME_NUMBERS and mixed is None and np.size(ins[0].a) == np.size(out.a)
     # a choice that the number of records overwrites is another record's without this one
     written = mixed.overwritten if mixed is not None else _writes_choices(name, out.a, ins)
@@ -280,7 +281,7 @@ def _differences(
         # what only moves numbers mixes none: records stand in other places
         out.uncoupled = out.uncoupled or at
         return
-    through = _origin(sums[0]) if sums else first(value.origin for value in differing)
+    through = _origin(sums[0]) if sums else known(differing, "origin")
     out.mixed = mixed or Mixed(at, through, out.leak, written)
 
 

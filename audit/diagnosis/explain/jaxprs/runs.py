@@ -201,7 +201,7 @@ def run_once(
             other = other * _as_rows(factors, other)
         arguments.append(Value(a=one, b=other, values=True, tag=Tag(0, slots)))
     # dtypes are explicit in a jaxpr, and a step may use 64 bits inside
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), np.errstate(all="ignore"):
         try:
             outs = lockstep.run(program.a, program.b, arguments)
         except FirstRoundEnded:

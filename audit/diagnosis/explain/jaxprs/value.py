@@ -195,7 +195,7 @@ class Open:
     """Of those that nobody has seen yet; None where all of them were seen."""
 
 
-@dataclasses.dataclass(eq=False, kw_only=True)
+@dataclasses.dataclass(eq=False, kw_only=True, slots=True)
 class Value:
     """A value on both sides; ``b`` is ``a`` itself where they do not differ."""
 
@@ -319,6 +319,15 @@ class Value:
 def first(found: Iterable[Any]) -> Any:
     """The first that is not None."""
     return next((one for one in found if one is not None), None)
+
+
+def known(values: Iterable[Value], label: str) -> Any:
+    """The first that is not None of what some values have under one label."""
+    for value in values:
+        found = getattr(value, label)
+        if found is not None:
+            return found
+    return None
 
 
 def host(array: Any) -> np.ndarray:
