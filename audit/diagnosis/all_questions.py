@@ -9,7 +9,7 @@ from typing import Literal
 import jax
 import numpy as np
 
-from audit.diagnosis import dependence, distribution, laplace, presence, scale, sensitivity
+from audit.diagnosis import batches, dependence, distribution, laplace, presence, scale, sensitivity
 from audit.diagnosis.noise import Array, Noise, read_noise
 from audit.diagnosis.rank import ranked
 from audit.diagnosis.sensitivity import Stated
@@ -85,7 +85,11 @@ def diagnose(
         *_about_shape(without, with_record, standard, "coarse" if coarse else law),
     )
     answers = [_answer(question, risk / len(asked)) for question in asked]
-    return (*ranked(answers), *remarks)
+    by_code = {found.code: found for found in answers}
+    too_little = {"ratio", "scale_by_record"} <= by_code.keys() and sensitivity.beyond_the_scale(
+        by_code["ratio"], by_code["scale_by_record"], signal
+    )
+    return (*ranked(answers, too_little=too_little), *remarks)
 
 
 def _answer(question: Question, risk: float) -> Diagnosis:
@@ -158,11 +162,11 @@ def _about_movement(
         return sensitivity.sampled(found, signal, stated, beyond=beyond, risk=risk)
 
     def vary(risk: float) -> Diagnosis:
-        answer = sensitivity.batches_vary(without, with_record, signal, stated, risk=risk)
-        return answer if rate_told else sensitivity.at_no_stated_rate(answer)
+        answer = batches.batches_vary(without, with_record, signal, stated, risk=risk)
+        return answer if rate_told else batches.at_no_stated_rate(answer)
 
     one_step = (vary, sampled) if rate_told else (vary,)
-    several = (lambda risk: sensitivity.steps_apart(without, with_record, signal, risk=risk),)
+    several = (lambda risk: batches.steps_apart(without, with_record, signal, risk=risk),)
     return (
         *(one_step if signal.rounds == 1 else several),
         lambda risk: sensitivity.over_sensitivity(found, signal, stated, risk=risk),

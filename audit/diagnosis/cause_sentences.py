@@ -61,7 +61,7 @@ CAUSES = {
     "less_beside": "there is less noise beside the gradients than along them",
     "less_noise": "there is less noise than stated",
     "more_along": "there is more noise along the gradients than beside them",
-    "moves_others": "the record changes other records' gradients",
+    "moves_others": "the record changes other records' gradients, or which of them are sampled",
     "noise_of_batch": "the noise depends on which records are sampled, as when one key draws both",
     "not_a_number": "its gradient is NaN and must count as zero",
     "not_laplace": "the noise does not follow the claimed Laplace law",

@@ -13,6 +13,12 @@ SLIGHT = 0.95
 ALONE = ("bounded", "bare", "silent", "repeated", "direction", "shared", "scale_by_trial", "scale_by_record")
 """Each of these changes what every later question looks at: where it is wrong, what else is wrong follows from it."""
 
+EQUAL_FIRST = ("bounded", "repeated", *(code for code in ALONE if code not in ("bounded", "repeated")))
+"""The same where trials are equal."""
+NO_NOISE = 1e-3
+"""Share of the others' noise below which a coordinate has none."""
+KEPT_STATE = "kept_state"
+
 EXPLAINS = {
     "batches": ("rate", "ratio"),
     "steps": ("ratio",),
@@ -33,13 +39,17 @@ WITHDRAWN = "not judged: a replay of the code found noise that is missing or use
 WITHDRAWN += " fresh noise."
 
 
-def ranked(answers: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
-    """The most telling first: wrong answers that stand for themselves, those that follow, and the rest as asked."""
+def ranked(answers: Sequence[Diagnosis], *, too_little: bool = False) -> tuple[Diagnosis, ...]:
+    """The most telling first: wrong answers that stand for themselves, those that follow, and the rest as asked.
+
+    ``too_little``: the noise over the sensitivity is less than a scale that depends on the record explains.
+    """
     wrong = {answer.code for answer in answers if answer.wrong and not _slight(answer)}
     slight = {answer.code for answer in answers if answer.wrong and _slight(answer)}
     if "ratio" not in wrong:
         wrong |= slight
-    told = [answer if not answer.wrong else _explained(answer, wrong) for answer in answers]
+    equal = any(answer.code == "repeated" and answer.wrong and KEPT_STATE not in answer.causes for answer in answers)
+    told = [answer if not answer.wrong else _explained(answer, wrong, equal, too_little) for answer in answers]
     return tuple(sorted(told, key=_place))
 
 
@@ -75,8 +85,14 @@ def _slight(answer: Diagnosis) -> bool:
     return answer.code == "scale_by_record" and SLIGHT < (answer.estimate or 0.0) < 1 / SLIGHT
 
 
-def _explained(answer: Diagnosis, wrong: set[str]) -> Diagnosis:
-    before = ALONE[: ALONE.index(answer.code)] if answer.code in ALONE else ALONE
+def _explained(answer: Diagnosis, wrong: set[str], equal: bool, too_little: bool) -> Diagnosis:
+    # equal trials are few draws of noise, of which some coordinate has less by chance; no noise at all is no chance
+    order = EQUAL_FIRST if equal else ALONE
+    if answer.code == "bare" and equal and (answer.estimate or 0.0) < NO_NOISE:
+        return answer
+    before = order[: order.index(answer.code)] if answer.code in order else order
+    if answer.code == "ratio" and too_little:
+        before = tuple(code for code in before if code != "scale_by_record")
     if answer.code not in wrong:
         return consequence(answer, "ratio")
     causes = [*before, *(cause for cause, caused in EXPLAINS.items() if answer.code in caused)]

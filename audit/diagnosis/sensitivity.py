@@ -1,4 +1,4 @@
-"""How far the record moves the sum, against the noise; where to; and how often it is taken."""
+"""How far the record moves the sum, against the noise; where to; and at which rate it seems to be taken."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from audit.diagnosis.noise import Array, Noise
 from audit.diagnosis.signal import Signal
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import chi2, student
-from guarantees.numerics.rounding import at_least, between
+from guarantees.numerics.rounding import between
 from mechanisms.release import Layout
 
 CLOSE = 0.03
 """Relative error below which a scale is called as stated."""
+LONGER = 0.2
+"""Share by which a gradient exceeds the bound, and a movement is known, where the one is told from the other."""
 LARGEST_DIVISOR = 1e6
 """Beyond it there is no noise to speak of, whatever it is divided by."""
 
@@ -219,43 +221,72 @@ def _count_may_divide(found: Movement, signal: Signal, stated: Stated, reach: fl
     return near and _divisor_may_be(sizes[0], found, signal, stated, risk)
 
 
+def beyond_the_scale(found: Diagnosis, scale: Diagnosis, signal: Signal) -> bool:
+    """Whether noise over sensitivity is less than a divisor of the whole release explains, which the record changes.
+
+    Such a divisor scales the other records' sum with the noise, and moves it: ``|r (others + moves) - others|`` is due
+    where the noise with the record is r times as large.
+    """
+    if not (found.wrong and scale.wrong) or found.interval is None:
+        return False
+    scales = np.array([*(scale.interval or ()), scale.estimate or 1.0])
+    moved = np.linalg.norm(np.outer(scales, signal.others + signal.moves) - signal.others, axis=1)
+    explained = signal.length * np.sqrt((1 + scales**2) / 2) / np.maximum(moved, 1e-300)
+    return bool(found.interval[1] < (1 - CLOSE) * float(explained.min()))
+
+
 def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: float) -> tuple[str, tuple[str, ...]]:
     """Which of the two is off, if nothing is divided, and why that may be.
 
     A record that moves the release as far as is due beside too little noise may also move a sum too far that has its
     noise and is divided. The other records tell the two apart, unless they are clipped as well.
     """
-    moved, length = found.whole.length / stated.rate, signal.length
+    moved, length = found.whole.length, stated.rate * signal.length
+    due = f"where {length:.3g} is expected"
+    if stated.rate < 1:
+        due = f"on average where {length:.3g} is expected at rate {stated.rate:g}"
     too_far, turned = ("larger_bound", "not_clipped", "not_clipped_alone", "counted_again"), ""
+    divisor = stated.deviation / max(found.noise, 1e-300)
     if found.aside_p < risk:
         # no length of the record's own gradient explains this
         too_far = ("moves_others", "not_clipped_alone", "counted_again")
-        turned = f" ({found.mean / stated.rate:.3g} along its own gradient)"
+        turned = f" ({found.mean:.3g} along its own gradient)"
     elif found.mean < 0:
         turned = " (against its own gradient)"
+    elif _is_unclipped(moved * divisor, signal, stated, reach / max(moved, 1e-300)):
+        too_far = ("not_clipped", "larger_bound", "not_clipped_alone", "counted_again")
+        turned = ", as its gradient does without clipping,"
     if np.count_nonzero(signal.moves) > signal.rounds:
         # a gradient that has parts: clipped to the bound each, they are together longer than it
-        too_far = ("clipped_apart", *too_far)
+        first = 1 if too_far[0] == "not_clipped" else 0
+        too_far = (*too_far[:first], "clipped_apart", *too_far[first:])
     if abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
         what = f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
-        return what + f"{moved:.3g}{turned} where {length:.3g} is expected", too_far
+        return f"{what}{moved:.3g}{turned} {due}", too_far
     # along the gradient the noise is no larger than all that varies there
     square = found.degrees * (found.along / stated.deviation) ** 2
     less = ("less_noise",) if chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
-    if abs(moved - length) * stated.rate <= reach:
+    if abs(moved - length) <= reach:
         what = f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is expected"
-        divisor = stated.deviation / max(found.noise, 1e-300)
         undivided = _divisor_may_be(1.0, found, signal, stated, risk)
         if divisor > LARGEST_DIVISOR or not _divisor_may_be(divisor, found, signal, stated, risk):
             return what, less
         divided = f"the release is divided by {divisor:.3g} and the record moves the sum by {moved * divisor:.3g}"
-        divided += f"{turned} where {length:.3g} is expected"
+        divided += f"{turned} {due}"
         return (f"{what}, or {divided}", (*less, *too_far)) if undivided else (divided, too_far)
+    average = "" if stated.rate == 1 else " on average"
     what = (
-        f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}{turned}; "
-        f"{stated.deviation:.3g} would be due where it moves it by {length:.3g}"
+        f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}{turned}"
+        f"{average}; {stated.deviation:.3g} would be due where it moves it by {length:.3g}"
     )
     return what, ("less_noise", "less_beside", *too_far)
+
+
+def _is_unclipped(moved: float, signal: Signal, stated: Stated, error: float) -> bool:
+    """Whether the record moves the sum as far as its gradient is long, and that is longer than the bound."""
+    whole = stated.rate * signal.unclipped
+    longer = signal.unclipped > (1 + LONGER) * signal.length
+    return longer and error < LONGER and abs(moved - whole) <= (error + CLOSE) * whole
 
 
 def sampled(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, risk: float) -> Diagnosis:
@@ -300,11 +331,11 @@ def _apart(first: Array, second: Array) -> float:
     """Of 'the means of both sides are equal': one half of the trials chooses a direction, the other is compared."""
     halves = [(side[::2], side[1::2]) for side in (first, second)]
     direction = halves[1][0].mean(axis=0) - halves[0][0].mean(axis=0)
-    z, degrees = _welch(*(side[1] @ direction for side in halves))
+    z, degrees = welch(*(side[1] @ direction for side in halves))
     return float(student.sf(z, degrees))
 
 
-def _welch(first: Array, second: Array) -> tuple[float, int]:
+def welch(first: Array, second: Array) -> tuple[float, int]:
     """The t statistic of 'second is larger', and the smaller degrees of freedom; zero where nothing varies."""
     error = math.sqrt(sum(float(own.var(ddof=1)) / len(own) for own in (first, second)))
     difference = float(second.mean() - first.mean())
@@ -322,94 +353,3 @@ def _elsewhere(without: Noise, with_record: Noise, signal: Signal, layout: Layou
     excess = np.abs(difference - (difference @ unit) * unit)
     mask = excess > 0.5 * float(excess.max())
     return f"the record does not move the sum along its gradient; it moves it most on {places(mask, layout)}"
-
-
-def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
-    """Whether the sum varies as independent draws at the stated rate make it.
-
-    Without the record, for any gradients along a direction, the mean is ``q sum(a)`` and the variance beside the
-    noise's ``q (1 - q) sum(a^2) >= mean^2 (1 - q) / (q N)`` by Cauchy's inequality. At rate 1 it is zero,
-    along the record's gradient too.
-    """
-    rate = stated.rate
-    side, toward = (without, signal.others) if rate < 1 else (with_record, signal.moves)
-    size = float(np.linalg.norm(toward))
-    assumes = "equal noise in all directions; sums of many trials are normal"
-    if size == 0:
-        zero = "the gradients' sum is zero"
-        return answer("batches", wrong=False, measured=zero, p_value=1.0, risk=risk, assumes=assumes)
-    sums = side.outputs @ (toward / size)
-    # noise may have a mean of its own: no more is due than the gradients' sum has at the noise's scale
-    mean = min(abs(float(sums.mean())), rate * size * math.sqrt(side.variance) / stated.deviation)
-    centred = sums - sums.mean()
-    excess = float(centred.var(ddof=1)) - side.variance
-    share = (1 - rate) / (rate * signal.records)
-    rows = centred**2 - side.sizes**2 - 2 * mean * share * centred
-    error = max(float(rows.std(ddof=1)) / math.sqrt(len(rows)), 1e-300)
-    lacking = mean**2 * share - excess
-    p = float(special.ndtr(-(lacking if rate < 1 else -lacking) / error))
-    wrong = p < risk
-    measured = "the sum varies no less than batches drawn at the stated rate make it"
-    if wrong:
-        measured = (
-            f"the sum varies less from trial to trial than records drawn at rate {rate:g} make it (a variance of "
-            f"{max(excess, 0.0):.3g}, at least {at_least(mean**2 * share)} is expected)"
-            if rate < 1
-            else f"the sum varies from trial to trial (a variance of {excess:.3g} beside the noise) where every record "
-            "is taken"
-        )
-    less = ("fixed_batches", "sum_clipped", "less_along", "noise_of_batch")
-    return answer(
-        "batches",
-        wrong=wrong,
-        measured=measured,
-        causes=less if rate < 1 else ("counted_at_random", "more_along"),
-        p_value=p,
-        risk=risk,
-        assumes=assumes,
-        estimate=max(excess, 0.0),
-    )
-
-
-def at_no_stated_rate(found: Diagnosis) -> Diagnosis:
-    """The answer at rate 1 where nobody states a rate: what varies is no fault of a training that samples."""
-    says = "the sum varies no more than the noise does"
-    if found.wrong:
-        says = f"the sum varies from trial to trial (a variance of {found.estimate:.3g} beside the noise), as it does "
-        says += "where records are sampled; the claim names no rate to compare it with"
-    return answer(
-        found.code,
-        wrong=False,
-        measured=says,
-        p_value=1.0,
-        risk=found.risk,
-        assumes=found.assumes,
-        estimate=found.estimate if found.wrong else 0.0,
-    )
-
-
-def steps_apart(without: Noise, with_record: Noise, signal: Signal, *, risk: float) -> Diagnosis:
-    """Whether the record is taken at one step independently of others: covariances along it, with less without."""
-    rows = []
-    for side in (without, with_record):
-        parts = (side.outputs * signal.direction).reshape(len(side.outputs), signal.rounds, -1).sum(axis=2)
-        centred = parts - parts.mean(axis=0)
-        rows.append(centred.sum(axis=1) ** 2 - np.sum(centred**2, axis=1))
-    more = float(rows[1].mean() - rows[0].mean())
-    z, degrees = _welch(*rows)
-    p = 2 * float(student.sf(abs(z), degrees))
-    wrong = p < risk
-    measured = "no sign that the record's steps depend on each other"
-    if wrong:
-        sign = "more" if more > 0 else "less"
-        measured = f"where the record moves the sum at one step it moves it {sign} at others"
-    return answer(
-        "steps",
-        wrong=wrong,
-        measured=measured,
-        causes=("batch_again", "carried_over") if more > 0 else ("turns", "taken_back"),
-        p_value=p,
-        risk=risk,
-        assumes="means of many trials are normal",
-        estimate=more,
-    )

@@ -31,6 +31,8 @@ class Signal:
     """The same for the gradients' parts in every tensor, where enough coordinates remain; or else the basis itself."""
     moves: np.ndarray
     """What the record adds to the sum when it is taken, clipped as stated (not at all where no bound is known)."""
+    unclipped: float
+    """How far it would move the sum if nothing were clipped."""
     others: np.ndarray
     """The sum of the other records' gradients in one round, clipped alike."""
     others_short: bool
@@ -90,6 +92,7 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
         basis=basis,
         parts=parts,
         moves=added - removed,
+        unclipped=float(np.linalg.norm(ends[0] - ends[1])) * math.sqrt(times),
         others=others,
         others_short=clip is None or longest <= (1 + 1e-6) * clip,
         records=found.records_without,

@@ -5,6 +5,7 @@ One row for each fault: what it does to outputs, what may be asked of it, and wh
 
 import ast
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,6 +110,18 @@ def reseeded(draw):
     return draw.release
 
 
+def few_draws(draw):
+    draw.noise = NOISE * np.random.default_rng(8).standard_normal((4, WIDTH))[draw.rng.integers(0, 4, TRIALS)]
+    return draw.release
+
+
+def displaced(draw):
+    """The record is always taken, and with it the first of the others is not."""
+    draw.taken[:] = draw.present
+    draw.others[:, 0] *= 1 - draw.present
+    return draw.sums @ np.outer(UNIT, UNIT) + 0.1 * draw.noise
+
+
 def beside(draw, values):
     """Something in coordinates that no gradient touches."""
     return draw.release + np.outer(values, np.eye(1, WIDTH, 7)[0] + np.eye(1, WIDTH, 11)[0])
@@ -191,6 +204,11 @@ FAULTS = {
     "mean over the dataset, one noise": Fault(
         lambda d: d.sums / (4 + d.present) + d.noise / 4, ("ratio",), ("count_divides",)
     ),
+    "only the noise divided by the dataset": Fault(
+        lambda d: d.sums + d.noise / (4 + d.present),
+        ("scale_by_record", "ratio"),
+        ("reads_dataset", "less_noise"),
+    ),
     "scaled by the dataset": Fault(lambda d: d.release * (4 + d.present), ("scale_by_record",), ("reads_dataset",)),
     "record redrawn": Fault(record_redrawn, ("scale_by_record",), ("record_redrawn",)),
     "uneven": Fault(lambda d: d.sums + d.noise * UNEVEN, ("normal", "batches"), ("uneven", "less_along", "more_along")),
@@ -216,6 +234,7 @@ FAULTS = {
     "release rounded": Fault(lambda d: np.round(d.release, 1), ("grain",), ("release_rounded",)),
     "coarse in few coordinates": Fault(coarse_in_few, ("grain",), ("coarse_noise",), pair=SMALL),
     "reseeded": Fault(reseeded, ("repeated",), ("seed_again",)),
+    "four draws for all trials": Fault(few_draws, ("repeated",), ("seed_again",)),
     "state is kept": Fault(autoregressive, ("repeated",), ("kept_state",)),
     "one number": Fault(lambda d: d.sums + np.tile(d.noise[:, :1], WIDTH), ("shared",), ("one_draw",)),
     "copied": Fault(copied, ("shared",), ("key_again",)),
@@ -258,6 +277,9 @@ FAULTS = {
         noise=0.1 * NOISE,
     ),
     "not clipped": Fault(lambda d: d.release + np.outer(6 * d.taken, d.unit), ("ratio",), ("not_clipped",)),
+    "takes another's place": Fault(
+        displaced, ("ratio", "rate", "batches"), ("counted_again", "another_rate"), rate=0.5, noise=0.1 * NOISE
+    ),
     "clipped with others": Fault(
         lambda d: d.release + np.outer(4 * d.taken, d.unit), ("ratio",), ("not_clipped_alone",)
     ),
@@ -289,6 +311,10 @@ FAULTS = {
 
 
 def said(fault):
+    return [answer for answer in answers_of(fault) if answer.wrong and not answer.follows]
+
+
+def answers_of(fault):
     rng = np.random.default_rng(5)
     unit = DENSE_UNIT if fault.pair is DENSE else UNIT
     sides = [fault.outputs(Draw(rng=rng, unit=unit, present=present, rate=fault.rate)) for present in (False, True)]
@@ -297,8 +323,7 @@ def said(fault):
         layout = Layout(names=("weight",), shapes=((WIDTH // 2,),), rounds=2)
         pair = mechanisms.neighbours_from_gradients(np.zeros((OTHERS, WIDTH // 2)), UNIT[: WIDTH // 2])
     settings = {"clip": 1.0, "noise_multiplier": fault.noise if layout is None else 0.3 * NOISE, "rate": fault.rate}
-    answers = diagnose(*sides, pair, **(fault.stated or settings), risk=0.01, layout=layout)
-    return [answer for answer in answers if answer.wrong and not answer.follows]
+    return diagnose(*sides, pair, **(fault.stated or settings), risk=0.01, layout=layout)
 
 
 @pytest.mark.few(18)
@@ -326,6 +351,32 @@ def test_less_noise_and_a_larger_bound_are_told_apart_where_the_other_records_sh
 def test_the_number_of_records_is_no_cause_where_the_record_moves_the_sum_otherwise():
     for name in ("less noise", "not clipped", "larger bound, divided by it"):
         assert not any("count_divides" in answer.causes for answer in said(FAULTS[name])), name
+
+
+def test_a_record_that_moves_the_sum_by_the_length_of_its_gradient_is_first_of_all_not_clipped():
+    longer = dataclasses.replace(FAULTS["not clipped"], pair=LONG)
+    not_clipped = dataclasses.replace(longer, outputs=lambda d: d.release + np.outer(3 * d.taken, d.unit))
+    for fault in (not_clipped, dataclasses.replace(not_clipped, outputs=lambda d: not_clipped.outputs(d) / 8)):
+        (answer,) = said(fault)
+        assert next(cause for cause in answer.causes if not cause.startswith("less")) == "not_clipped"
+        assert "as its gradient does without clipping" in answer.says
+    (answer,) = said(longer)
+    assert "without clipping" not in answer.says
+    assert answer.causes[0] == "larger_bound"
+
+
+def test_what_a_record_moves_at_a_rate_is_said_as_it_was_measured():
+    """It is always taken where half of the time is stated: it moves the sum by 1, and not by 2."""
+    always = Fault(
+        lambda d: np.outer(d.present - d.others.sum(axis=1), UNIT) + 0.1 * d.noise, (), (), rate=0.5, noise=0.1 * NOISE
+    )
+    answers = said(always)
+    assert [answer.code for answer in answers] == ["rate"]
+    (ratio,) = (answer for answer in answers_of(always) if answer.code == "ratio")
+    (moved,) = re.findall(
+        r"the record moves the sum by ([\d.]+) on average where 0.5 is expected at rate 0.5", ratio.says
+    )
+    assert 0.9 < float(moved) < 1.1
 
 
 FOUR = np.where(np.arange(WIDTH) < 4, 0.5, 0.0)
