@@ -120,8 +120,8 @@ def moves_more_than_allowed(
         says += " if the noise is normal, as it looks" if looks_normal else ""
         says += "" if more else ", which is not shown to be exceeded"
     causes = ["too little noise", "a record that counts for more than its bound"]
-    causes += ["a divisor that reads the number of records"] if adds else []
-    causes += [f"a record that is taken more often than at the claim's rate of {rate:.4g}"] if rate < 1 else []
+    causes += ["a divisor that depends on the number of records"] if adds else []
+    causes += [f"a record that is sampled more often than at the claim's rate of {rate:.4g}"] if rate < 1 else []
     learned = "" if one_number else ", and a direction learned from other outputs"
     listed = f"{', '.join(causes[:-1])}, or {causes[-1]}, among others"
     return Diagnosis(

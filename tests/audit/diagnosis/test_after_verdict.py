@@ -482,8 +482,8 @@ def test_a_record_that_is_always_taken_may_be_the_cause_where_the_claim_samples(
     record = audit.run_audit(step, mechanisms.pair(records[:3], records), lambda output: output.sum(), **given)
     (moved,) = (answer for answer in record.diagnoses if answer.code == "moves_more_than_allowed")
     assert moved.says.endswith(
-        "bound, a divisor that reads the number of records, or a record that is taken more often than at the claim's "
-        "rate of 0.1, among others."
+        "bound, a divisor that depends on the number of records, or a record that is sampled more often than at the "
+        "claim's rate of 0.1, among others."
     ), moved.says
 
 
