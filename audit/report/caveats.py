@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from audit.power.less_noise import sampled
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import asked
@@ -31,6 +33,18 @@ def close_call(record: AuditRecord) -> str:
         f"the p-value {record.adjusted_p_value:.2g}{among}{alone} is close to the risk {risk:.2g}, and no cause was "
         f"{'found' if looked else 'looked for'}: confirm with a fresh seed at a smaller risk. State both "
         "audits: each has its own risk."
+    )
+
+
+def expected_not_found(records: Sequence[AuditRecord]) -> str:
+    """Names the audits whose expected violation was not found: such a control did not show that the audit works."""
+    names = [repr(each.name) for each in records if each.ran and each.expect == "violation" != each.verdict]
+    if not names:
+        return ""
+    was = "was" if len(names) == 1 else "were"
+    return (
+        f"The {'violation' if len(names) == 1 else 'violations'} expected in {', '.join(names)} {was} not found: the "
+        "trials are too few to see it, or the code has changed."
     )
 
 

@@ -330,7 +330,7 @@ def _suspected(records: tuple[AuditRecord, ...]) -> list[str]:
 
 
 def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Audits that no other sentence names: violations that were expected, and those without an answer."""
+    """Audits that no other sentence names: violations that were expected, found or not, and those without an answer."""
     said = []
     for verdict, words in (
         ("violation", "Expected violations"),
@@ -340,7 +340,9 @@ def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
         found = [record for record in records if record.verdict == verdict]
         names = [_short(visible(one.name)) for one in found if one.as_expected or verdict != "violation"]
         said += [f"{words}: {'; '.join(names)}."] if names else []
-    return said
+    missed = [one for one in records if one.ran and one.expect == "violation" != one.verdict]
+    names = [_short(visible(one.name)) for one in missed]
+    return [*said, f"Expected violations that were not found: {'; '.join(names)}."] if names else said
 
 
 def bibtex(records: tuple[AuditRecord, ...]) -> str:

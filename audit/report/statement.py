@@ -16,7 +16,7 @@ from audit.report.audited import (
     trains,
     unit_of_privacy,
 )
-from audit.report.caveats import other_than_told
+from audit.report.caveats import expected_not_found, other_than_told
 from audit.report.diagnoses import REPLAYED, heading, in_a_paper, looks_wrong
 from audit.report.escaping import markdown_text, shown
 from audit.report.promises import covered, in_words, scored_by
@@ -50,6 +50,7 @@ def statement(records: tuple[AuditRecord, ...]) -> str:
     if len(records) > 1:
         lines += [*([f"For each, {shared}"] if shared else []), _together(records)]
     lines += [_sentence(record, told=shared) for record in records]
+    lines += [missed] if (missed := expected_not_found(records)) else []
     return "\n\n".join([*lines, ABSENCE]) + "\n"
 
 
@@ -134,6 +135,8 @@ def model_card(records: tuple[AuditRecord, ...], *, title: str) -> str:
     for record in map(shown, records):
         rows = [f"| {name} | {markdown_text(value)} |" for name, value in _fields(record).items()]
         parts += ["", f"### {markdown_text(record.name)}", "", "| field | value |", "|---|---|", *rows]
+    missed = expected_not_found(tuple(map(shown, records)))
+    parts += ["", markdown_text(missed)] if missed else []
     return "\n".join([*parts, "", ABSENCE, ""])
 
 

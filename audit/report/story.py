@@ -11,7 +11,7 @@ from audit.record.diagnosis_answer import CONSTANT
 from audit.record.record import AuditRecord, ClaimPart
 from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
-from audit.report.caveats import close_call, ended_early
+from audit.report.caveats import close_call, ended_early, expected_not_found
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import code_lines, looks_wrong, suspects
 from audit.report.durations import duration
@@ -162,6 +162,8 @@ def remedy(record: AuditRecord) -> str:
     if not record.ran:
         return "Fix what failed and run it again. Do not read it as a pass."
     if record.verdict == "no_violation_found":
+        if record.expect == "violation":
+            return f"Do not read it as a pass. {expected_not_found([record])}"
         if record.one_run is not None:
             return "Nothing, for this claim and these canaries. Audit single steps before relying on it."
         whole = "" if record.releases in ("transcript", "final") else " and the whole training"
@@ -342,6 +344,14 @@ def _excess(record: AuditRecord) -> float:
 
 
 def _to_do(records: tuple[AuditRecord, ...]) -> str:
+    said = [expected_not_found(records), _to_do_besides(records)]
+    if any(record.verdict == "violation" != record.expect for record in records):
+        said.reverse()
+    return " ".join(filter(None, said))
+
+
+def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
+    """What to do about everything but expected violations that were not found."""
     surprises = [record for record in records if not record.as_expected]
     broken = [record for record in surprises if record.verdict == "violation"]
     unrun = [repr(record.name) for record in surprises if not record.ran]
@@ -362,7 +372,7 @@ def _to_do(records: tuple[AuditRecord, ...]) -> str:
     if open_ones := [record for record in surprises if record.verdict == "inconclusive"]:
         return f"Nothing is proven either way. {look_again(open_ones)}"
     if surprises:
-        return "An expected violation was not found: check whether the suite or the code has changed."
+        return ""
     replayed = [record for record in records if record.verdict != "violation" and code_lines(record.diagnoses)]
     if shown := [repr(record.name) for record in replayed]:
         return f"Look at the lines that a replay of {listed(shown, most=3)} shows; no trial shows them."

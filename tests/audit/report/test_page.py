@@ -22,8 +22,10 @@ from audit.record.of_one_run import as_record
 from audit.record.record import Part, SuitePart
 from audit.report.ceiling import ceiling
 from audit.report.drawings import MOST_POINTS, drawing
+from audit.report.latex import methods
 from audit.report.page import MOST_OPEN, write_report
 from audit.report.repeat import program
+from audit.report.statement import model_card, statement
 from audit.report.story import consequence, look_again, outcome, remedy, story
 from audit.trials.keys import key_from_seed
 from audit.verdict.proven_numbers import prove, without_errors
@@ -121,6 +123,25 @@ def test_inconclusive_is_no_unexpected_violation(violation):
     assert outcome(dataclasses.replace(violation, expect="violation")) == "as expected"
     assert consequence(open_one, None).startswith("Nothing is decided: ")
     assert "proven either way" in story((open_one,)).to_do
+
+
+def test_a_control_that_found_nothing_is_named_in_every_summary(violation):
+    control = dataclasses.replace(
+        violation, name="control", expect="violation", verdict="no_violation_found", violated_at=None, diagnoses=()
+    )
+    open_one = dataclasses.replace(violation, verdict="inconclusive", reason="too few trials.")
+    told = "The violation expected in 'control' was not found"
+    assert remedy(control).startswith(f"Do not read it as a pass. {told}")
+    assert story((open_one, control)).to_do.startswith(f"{told}: the trials are too few to see it, or")
+    assert "proven either way" in story((open_one, control)).to_do
+    assert story((violation, control)).to_do.startswith("Do not rely on the promise of 'half the noise'")
+    assert told in story((violation, control)).to_do
+    assert told in statement((violation, control))
+    assert told in model_card((control,), title="t")
+    assert "Expected violations that were not found: control." in methods((violation, control))
+    found = dataclasses.replace(violation, expect="violation")
+    for text in (story((found,)).to_do, statement((found,)), methods((found,))):
+        assert "not found" not in text
 
 
 def test_too_few_trials_for_one_epsilon_say_how_long_more_take_and_what_needs_fewer(violation):
