@@ -66,7 +66,7 @@ def test_optax_breaks_what_it_documents(rate):
         PAIR,
         likelihood_ratio(ours("realised_batch", rate), PAIR),
         claim=optax_claim(step),
-        trials=4000,
+        trials=1000,
         risk=0.05,
         key=jax.random.key(1),
     )

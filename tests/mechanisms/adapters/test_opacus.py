@@ -217,7 +217,7 @@ def test_another_version_needs_a_process_of_its_own():
 IMAGES = mechanisms.image_pair(records=3)
 
 
-def network_outputs(dataset, seeds=SEEDS[:12], *, network="classifier", noise_multiplier=NOISE, **more):
+def network_outputs(dataset, seeds=SEEDS[:8], *, network="classifier", noise_multiplier=NOISE, **more):
     step = opacus_step(batch_size=2, clip=CLIP, noise_multiplier=noise_multiplier, network=network, **more)
     return step.prepare(dataset)(seeds)
 
@@ -228,7 +228,7 @@ def test_a_networks_update_is_divided_by_the_floor_of_the_expected_batch(more):
     """Three images or four at rate 1/2: the gradients are a millionth of the noise's mean square."""
     assert_noise_is(network_outputs(IMAGES.without, **more), NOISE * CLIP)
     found = network_outputs(IMAGES.with_record, **more)
-    assert found.shape == (12, 26_010)
+    assert found.shape == (8, 26_010)
     assert_noise_is(found, NOISE * CLIP / 2)
     with pytest.raises(AssertionError, match="was expected"):
         assert_noise_is(found, 1.01 * NOISE * CLIP / 2)
@@ -266,9 +266,9 @@ def test_a_networks_gradients_are_clipped_one_by_one(mode):
 
 @pytest.mark.parametrize("network", ["classifier", "denoiser"])
 def test_a_networks_trial_depends_on_its_seed_alone(network):
-    whole = network_outputs(IMAGES.with_record, SEEDS[:4], network=network)
-    np.testing.assert_array_equal(network_outputs(IMAGES.with_record, SEEDS[2:4], network=network), whole[2:])
-    assert len(np.unique(whole[:, 5])) == 4
+    whole = network_outputs(IMAGES.with_record, SEEDS[:3], network=network)
+    np.testing.assert_array_equal(network_outputs(IMAGES.with_record, SEEDS[2:3], network=network), whole[2:])
+    assert len(np.unique(whole[:, 5])) == 3
 
 
 def test_the_denoiser_is_updated_by_clipped_gradients():
