@@ -37,9 +37,10 @@ def drawing(record: AuditRecord, most: Ceiling | None, *, unjudged: bool = True)
 
 
 def drawn(record: AuditRecord, *, unjudged: bool) -> tuple[ScoreGrid, ...]:
-    """The scores that are drawn."""
+    """The scores that are drawn; the first is shown at once, so those that are the same in every trial come last."""
     judged = {point.member for point in record.points}
-    return tuple(grid for grid in record.grids if unjudged or grid.member in judged)
+    grids = [grid for grid in record.grids if unjudged or grid.member in judged]
+    return tuple(sorted(grids, key=lambda grid: grid.edges[0] == grid.edges[-1]))
 
 
 def observed(grid: ScoreGrid) -> tuple[np.ndarray, np.ndarray]:

@@ -249,6 +249,16 @@ def test_a_program_that_repeats_imports_what_the_face_does_not_show(violation):
     assert "score = distinguishers.likelihood_ratio(collapsed_round(rate=0.5))\n" in calls
 
 
+def test_a_score_that_is_the_same_in_every_trial_is_not_the_first_that_is_drawn(violation, tmp_path):
+    (shown,) = violation.grids
+    same = dataclasses.replace(shown, member="the same", edges=(0.0,) * len(shown.edges))
+    both = dataclasses.replace(violation, grids=(same, shown))
+    assert [one["member"] for one in drawing(both, None)["scores"]] == [shown.member, "the same"]
+    # chosen by its number
+    page = write_report((both,), tmp_path, title="Both").read_text()
+    assert f'<option value="0">{shown.member}</option><option value="1">the same</option>' in page
+
+
 def test_a_page_of_many_draws_only_what_was_judged(violation, tmp_path):
     other = dataclasses.replace(violation.grids[0], member="an idle score")
     two = dataclasses.replace(violation, grids=(*violation.grids, other))
