@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import codecs
+import contextlib
 import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 
 from audit.commands.arguments import COMMANDS
+from audit.trials.library_files import is_ours
 from audit.trials.user_code_errors import Terminated, contained
 
 BAD_INPUT = 2
@@ -42,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _write_plainly()
     arguments = parser().parse_args(argv)
     try:
-        with contained():
+        with contained(), _plain_warnings():
             code = _alone(arguments) if getattr(arguments, "json", False) else _execute(arguments)
         sys.stdout.flush()
         return code
@@ -86,6 +89,23 @@ def _alone(arguments: argparse.Namespace) -> int:
 
     with json_alone():
         return _execute(arguments)
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Show what we warn of as a sentence: the line of ours that Python prints with it is nobody's to mend."""
+    usual = warnings.formatwarning
+
+    def plain(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return f"warning: {message}\n" if is_ours(filename) else usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = plain
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
 
 
 def _drop_output() -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,20 @@ def test_help_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "COMMAND" in done.stdout
+
+
+def test_a_warning_of_ours_shows_no_line_of_ours(monkeypatch):
+    shown = []
+
+    def execute(arguments):
+        for file in (cli.__file__, "theirs.py"):
+            shown.append(warnings.formatwarning("a norm differs.", UserWarning, file, 7))
+        return 0
+
+    monkeypatch.setattr(cli, "_execute", execute)
+    assert cli.main(["list"]) == 0
+    assert shown == ["warning: a norm differs.\n", "theirs.py:7: UserWarning: a norm differs.\n"]
+    assert "cli.py:7" in warnings.formatwarning("a norm differs.", UserWarning, cli.__file__, 7)
 
 
 def test_run_writes_records_and_a_page_and_ends_green(report):
