@@ -82,7 +82,7 @@ def told(rng, places, each, epsilon):
 
 
 def test_two_thousand_null_runs_in_turn_keep_the_risk_and_a_peek_at_ones_own_coin_does_not():
-    rng, epsilon, runs = np.random.default_rng(61), 1.0, 2_000
+    rng, epsilon, runs, peeks = np.random.default_rng(61), 1.0, 2_000, 200
     rule = best_rule([told(rng, 60, 4, epsilon) for _ in range(10)], risk=RISK)
 
     def refuted(likelihoods, coins):
@@ -90,16 +90,17 @@ def test_two_thousand_null_runs_in_turn_keep_the_risk_and_a_peek_at_ones_own_coi
         return found.p_value(found.right, epsilon=epsilon, delta=0.0) <= RISK
 
     wrong = peeked = 0
-    for _ in range(runs):
+    for run in range(runs):
         likelihoods, coins = told(rng, 60, 4, epsilon)
         wrong += refuted(likelihoods, coins)
-        # likelihoods of ten places read their coins
-        likelihoods[:10] = np.where(np.arange(5) == coins[:10].sum(1)[:, None], 40.0, -40.0)
-        peeked += refuted(likelihoods, coins)
+        if run < peeks:
+            # likelihoods of ten places read their coins
+            likelihoods[:10] = np.where(np.arange(5) == coins[:10].sum(1)[:, None], 40.0, -40.0)
+            peeked += refuted(likelihoods, coins)
     assert_rate_at_most(wrong, runs, RISK)
     assert wrong > 0.04 * runs, "a risk that is used"
     with pytest.raises(AssertionError):
-        assert_rate_at_most(peeked, runs, RISK)
+        assert_rate_at_most(peeked, peeks, RISK)
 
 
 def test_guesses_that_are_never_made_count_as_wrong_and_no_coin_is_guessed_by_itself():

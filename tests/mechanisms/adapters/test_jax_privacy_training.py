@@ -133,7 +133,7 @@ def test_a_key_that_cannot_be_set_is_refused_and_a_function_of_a_key_taken():
     assert_has_law(drawn(training(dense), nothing).ravel(), stats.norm(scale=NOISE).cdf)
     old = noise_addition.gaussian_privatizer(stddev=NOISE, prng_key=jax.random.PRNGKey(0))
     plan = dataclasses.replace(config().plan, noise_addition_transform=old)
-    np.testing.assert_array_equal(drawn(training(plan)), drawn(training()))
+    np.testing.assert_array_equal(drawn(training(plan), seeds=SEEDS[:8]), drawn(training(), seeds=SEEDS[:8]))
 
 
 @functools.cache
