@@ -16,7 +16,7 @@ from audit.report.diagnoses import asked, beside_the_verdict, code_lines, headin
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
 from audit.report.places import Place, places_of
 from audit.report.table import proven_delta, proven_epsilon, readable, reasons_told
-from audit.report.text import record_lines
+from audit.report.text import brief_lines, record_lines
 from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_most
 
@@ -155,7 +155,7 @@ def github_annotations(records: tuple[AuditRecord, ...], *, places: Mapping[str,
         where = places_of(record, (places or {}).get(record.name))
         if not record.as_expected:
             level = "warning" if record.verdict == "inconclusive" else "error"
-            found.append(annotation(level, record.name, "\n".join(record_lines(record)), where))
+            found.append(annotation(level, record.name, "\n".join(brief_lines(record)), where))
         else:
             shown_wrong = beside_the_verdict(record)
             found += [annotation("warning", record.name, one.says, [*one.lines] or where) for one in shown_wrong]

@@ -55,6 +55,21 @@ def record_lines(record: AuditRecord) -> list[str]:
     ]
 
 
+BRIEF = ("broken", "line", "replay", "wrong", "claim", "proven", "guesses", "because")
+"""What of a record is told where there is room for a few lines."""
+
+
+def brief_lines(record: AuditRecord) -> list[str]:
+    """What broke, where, what was claimed and proven; of a violation the rest only repeats or details it."""
+    first, *rest = record_lines(record)
+    kept, told = [first], False
+    for line in rest:
+        label = line[2:].partition(":")[0] if line[2:3] != " " else None
+        told = told if label is None else label in BRIEF and (label, record.verdict) != ("because", "violation")
+        kept += [line] if told else []
+    return kept
+
+
 def _one_run_lines(record: AuditRecord, once: OneRunPart) -> list[str]:
     """Of one training: the coins guessed in the place of counts, and what the user vouches for."""
     return [

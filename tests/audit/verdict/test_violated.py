@@ -92,7 +92,10 @@ def test_a_violation_leads_with_a_proven_number():
     said = at.says.removesuffix(".")
     assert said in markdown((record,), title="t")
     assert f'message="violation: {said}' in junit((record,), title="t")
-    assert said in github_annotations((record,))[0]
+    (annotation,) = github_annotations((record,))
+    assert said in annotation
+    assert all(f"%0A  {label}: " in annotation for label in ("claim", "proven"))
+    assert not any(f"%0A  {label}: " in annotation for label in ("key", "counts", "shares", "because"))
     assert run(1.0).violated_at is None
 
 
