@@ -227,6 +227,8 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         # only code of the user's own can be told more of, and rows that are gradients say all
         if mechanism.gradients_told is not False or _is_vector(neighbours.without):
             return (not_asked(reason),)
+        if getattr(neighbours.without, "ndim", 0) != MATRIX:
+            reason = f"the pair {neighbours.name!r} holds data, not gradients."
         untold = not_asked(f"{reason} {_tell(record, gradients=True)}", code=NOT_TOLD)
         return (untold, *_of_the_claim(asked, SHARE * record.risk))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
@@ -321,6 +323,10 @@ def _adds_noise(claim: ClaimPart) -> bool:
     """Whether a release that keeps the claim is, as a rule, a number of the data plus noise: nothing is sampled."""
     pure = claim.name == "epsilon_delta" and not claim.parameters.get("delta")
     return claim.times == 1 and (pure or claim.name in ("laplace", "gaussian"))
+
+
+MATRIX = 2
+"""Axes of a dataset whose rows are gradients."""
 
 
 def _is_vector(dataset: Any) -> bool:

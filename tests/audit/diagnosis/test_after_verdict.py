@@ -1,6 +1,7 @@
 import dataclasses
 import importlib.util
 import json
+import re
 import types
 
 import foreign
@@ -451,6 +452,17 @@ def test_code_that_tells_nothing_is_asked_what_the_claim_allows():
     assert low < 30**0.5 < high
     assert "the claim allows 0.3" in moved.says
     assert "Pass clip=, noise_multiplier= and gradients= (" in "\n".join(record_lines(record))
+
+
+def test_a_pair_of_data_is_said_to_hold_no_gradients():
+    def wide(seed, data):
+        return np.repeat(data["x"].sum(0), 10) + np.random.default_rng(seed).standard_normal(30)
+
+    own = mechanisms.pair({"x": np.eye(3)[:2]}, {"x": np.eye(3)})
+    given = {"claim": guarantees.gaussian(mu=0.3), "trials": 400, "risk": 0.05, "key": KEY}
+    record = audit.run_audit(mechanisms.callable_step(wide), own, lambda output: output.sum(), **given)
+    (told,) = (answer.says for answer in record.diagnoses if answer.code == NOT_TOLD)
+    assert re.match(r"not asked: the pair '.*' holds data, not gradients\. Pass clip=, noise_multiplier= and", told)
 
 
 @pytest.mark.parametrize(
