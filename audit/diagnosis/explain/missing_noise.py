@@ -76,7 +76,8 @@ def without_noise(
     elif left is not None and left != noisy:
         told += f"; {spelled(left)} leaves it without"
     if muted is not None:
-        told += f"; its own is multiplied by zero at {spelled(muted)}"
+        own = "its own" if told else "its noise"
+        told += f"; {own} is multiplied by zero at {spelled(muted)}"
     # the line that left it out stands first
     lines = frames_of([place for place in (muted, left, inside, noised, noisy, bounded, at) if place is not None])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -21,6 +21,7 @@ from mechanisms.adapters.watched_calls import calls_told_to
 NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
 MOST_FIELDS = 64
+MOST_CALLERS = 8
 DEVIATIONS = re.compile(r"sigma|std|dev|scale|noise|multiplier", re.IGNORECASE)
 BOUNDS = re.compile(r"clip|bound|norm|sensitivity", re.IGNORECASE)
 """Names of what a deviation is made of: any other number, such as a divisor, may be equal to it by chance."""
@@ -36,6 +37,10 @@ class Call:
     path: str
     lines: tuple[int, int]
     numbers: frozenset[tuple[str, float]]
+    held: frozenset[tuple[str, float]] = frozenset()
+    """Those among them that the function holds since it was made, as a closure does."""
+    callers: tuple[Frame, ...] = dataclasses.field(default=(), compare=False)
+    """Lines of the user's that called it, the nearest first."""
 
     def has(self, number: float) -> bool:
         """Whether it reads a number, or two factors of it: what else it was given may be equal by chance."""
@@ -67,12 +72,48 @@ def went_wrong(code: Callable[[], object], places: Iterable[Place], right: float
     for own in returns:
         if _near(wrong, [own.number]) and own.by.has_deviation(right) and not own.by.has(wrong):
             return Place(own=((own.by.path, own.line),))
-    for place in places:
+    places = list(places)
+    for place in [*places, *_makers(calls, places, wrong)]:
         for depth, frame in enumerate(place.own):
             around = [call for call in calls if _holds(call, frame)]
+            if any(_is_among(wrong, call.held) for call in around):
+                # nobody who called it handed the number over
+                break
             if any(call.has_deviation(right) and not call.has(wrong) for call in around):
                 return Place(own=place.own[depth:])
     return None
+
+
+def _makers(calls: Sequence[Call], places: Iterable[Place], wrong: float) -> Iterator[Place]:
+    """Where a function that holds the wrong number was made: the lines that called for it with that number."""
+    frames = [frame for place in places for frame in place.own]
+    if any(_is_among(wrong, call.held) and any(_holds(call, frame) for frame in frames) for call in calls):
+        yield from (Place(own=call.callers) for call in calls if _is_among(wrong, call.numbers - call.held))
+
+
+def holder(code: Callable[[], object], place: Place, wrong: float) -> Place | None:
+    """The line of a function that holds a number since it was made: its callers do not hand it over."""
+    calls, _ = _watched(code)
+    for depth, frame in enumerate(place.own):
+        around = [call for call in calls if _holds(call, frame)]
+        if any(_is_among(wrong, call.held) for call in around):
+            return Place(own=place.own[depth:])
+    return None
+
+
+def _is_among(number: float, given: Iterable[tuple[str, float]]) -> bool:
+    """Whether a number is given under the name of a deviation."""
+    return _near(number, [value for name, value in given if DEVIATIONS.search(name)])
+
+
+def not_handed(code: Callable[[], object], place: Place, number: float) -> Place:
+    """The innermost line of a place whose function was not given a number by its caller."""
+    calls, _ = _watched(code)
+    for depth, frame in enumerate(place.own):
+        around = [call for call in calls if _holds(call, frame)]
+        if not any(call.has(number) or call.has(1 / number) for call in around):
+            return Place(own=place.own[depth:])
+    return place
 
 
 def _holds(call: Call, frame: Frame) -> bool:
@@ -101,15 +142,39 @@ def _watched(code: Callable[[], object]) -> tuple[list[Call], list[Returned]]:
 def _call(frame: FrameType) -> Call:
     code = frame.f_code
     read = set(_read(code))
+    held = [] if _is_inside(frame) else [(name, frame.f_locals.get(name)) for name in code.co_freevars]
     given: list[tuple[str, Any]] = [(name, frame.f_globals.get(name)) for name in code.co_names]
     modules = [vars(value) for _, value in given if isinstance(value, ModuleType)]
     given += [(name, module[name]) for module in modules for name in code.co_names if name in module]
     for local, value in frame.f_locals.items():
         read |= {inner for name in read for inner in _read_by_property(value, name)}
         given += [(local, value), *((name if name in read else "", field) for name, field in _fields(value))]
-    return Call(
-        code.co_filename, _lines(code), frozenset((name, float(value)) for name, value in given if _is_number(value))
-    )
+    return Call(code.co_filename, _lines(code), _numbers(given), _numbers(held), _callers(frame))
+
+
+def _is_inside(frame: FrameType) -> bool:
+    """Whether the function that made a function still runs, as around a lambda that it maps over leaves."""
+    outer = frame.f_back
+    while outer is not None:
+        if frame.f_code in outer.f_code.co_consts:
+            return True
+        outer = outer.f_back
+    return False
+
+
+def _numbers(given: Iterable[tuple[str, Any]]) -> frozenset[tuple[str, float]]:
+    return frozenset((name, float(value)) for name, value in given if _is_number(value))
+
+
+def _callers(frame: FrameType) -> tuple[Frame, ...]:
+    found: list[Frame] = []
+    outer = frame.f_back
+    while outer is not None and len(found) < MOST_CALLERS:
+        path = outer.f_code.co_filename
+        if not path.startswith("<") and not is_library(path):
+            found.append((path, outer.f_lineno))
+        outer = outer.f_back
+    return tuple(found)
 
 
 def _read(code: CodeType) -> Iterator[str]:

@@ -8,13 +8,15 @@ import functools
 import linecache
 import os
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from audit.trials.library_files import is_library, is_ours
 
 Frame = tuple[str, int]
 """(path, line)."""
+CALLERS = 4
+"""Lines that called a function by which one call of it is known."""
 OWN_FRAMES = 3
 """Frames of the user's that are told of one place."""
 CHOOSING = (ast.If, ast.IfExp)
@@ -59,13 +61,24 @@ def function_around(frame: Frame) -> Frame:
     return path, max(starts, default=0)
 
 
-def among_records(at: Place, readers: set[Frame]) -> Place:
+Reader = Frame | tuple[Frame, tuple[Frame, ...]]
+"""A function that reads records, or one call of it: with the lines that called it."""
+
+
+def calls_of(at: Place) -> Iterator[tuple[Frame, tuple[Frame, ...]]]:
+    """The functions of a place from the innermost on, each with the lines that called it."""
+    for depth, frame in enumerate(at.own):
+        yield function_around(frame), at.own[depth + 1 : depth + 1 + CALLERS]
+
+
+def among_records(at: Place, readers: Set[Reader]) -> Place:
     """Where a number that a program holds comes from: the first caller whose function has records in its hands.
 
     A helper that only adds noise is given the number; a function that reads records and adds noise may make it itself.
+    A helper that multiplies records in one call and something else in another is known by its callers.
     """
-    for depth, frame in enumerate(at.own):
-        if function_around(frame) in readers:
+    for depth, call in enumerate(calls_of(at)):
+        if call in readers or call[0] in readers:
             return Place(own=at.own[depth:], library=at.library if depth == 0 else ())
     return at
 
@@ -153,6 +166,18 @@ def went_on(first: Place, second: Place) -> Place:
         return NOWHERE
     same = first.own[-1 - outer][0] == second.own[-1 - outer][0]
     return Place(own=second.own[-1 - outer :]) if same else NOWHERE
+
+
+def handed_out(first: Place, second: Place) -> Place:
+    """The line at which the innermost function that calls for both calls for the second; NOWHERE if none does."""
+    outer = 0
+    while outer < min(len(first.own), len(second.own)) and first.own[-1 - outer] == second.own[-1 - outer]:
+        outer += 1
+    if outer < min(len(first.own), len(second.own)):
+        one, other = first.own[-1 - outer], second.own[-1 - outer]
+        if function_around(one) == function_around(other):
+            return Place(own=second.own[-1 - outer :])
+    return Place(own=second.own[-outer:]) if outer else NOWHERE
 
 
 def place_of_error(error: BaseException) -> Place:

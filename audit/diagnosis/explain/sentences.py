@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from audit.diagnosis.explain.findings import Finding, Kind
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, frames_of, function_around, spelled
+from audit.diagnosis.explain.places import (
+    NOWHERE,
+    Frame,
+    Place,
+    Reader,
+    among_records,
+    frames_of,
+    function_around,
+    spelled,
+)
 
 SENTENCES = {
     Kind.KEY_USED_TWICE: "The randomness of {first} is used again at {second}{how}, so these random numbers are not "
@@ -70,12 +79,13 @@ def too_little(
     cancels: bool = False,
     due: str = "",
     known: float | None = None,
+    after: str = "",
     beside: Iterable[Place] = (),
     **words: object,
 ) -> Finding:
     """Noise of too small a deviation; ``lead`` is the line to look at first, such as the caller that hands it over.
 
-    ``known`` is the right deviation, where the function of that line is still given it.
+    ``known`` is the right deviation, where the function of that line is still given it; ``after`` one more sentence.
 
     ``summed`` says that records were summed for certain where what is released comes from. ``between`` are the least
     and the largest deviation of a release whose parts get different ones: the one told is that of ``at``. ``scale`` is
@@ -101,7 +111,7 @@ def too_little(
     if known is not None:
         right = f"The function at {spelled(lead)} is given the right deviation, {known:.4g}."
         told = dataclasses.replace(told, says=f"{told.says} {right}")
-    return led(told, Place(own))
+    return led(dataclasses.replace(told, says=f"{told.says}{after}"), Place(own))
 
 
 def due_on_the_pair(stated: float, due: float) -> str:
@@ -200,7 +210,7 @@ def constant_batches(*, draw: Place, seeded: Place | None = None, rate: float | 
 def changed_after_release(
     at: Place,
     origin: Place | str | None,
-    readers: set[Frame],
+    readers: Set[Reader],
     clause: str = "",
     number: Place = NOWHERE,
     read: Place = NOWHERE,
@@ -216,18 +226,19 @@ def changed_after_release(
     lead = among_records(at, readers) if number is NOWHERE else number
     if lead.nearest != at.nearest and read.nearest not in (None, at.nearest):
         lead, clause = read, f", read at {spelled(read)}{clause}"
-    source = "" if origin is None or _is_at(origin, at) else f" (from {_spoken(origin)})"
+    named = origin is None or _is_at(origin, at) or _is_at(origin, lead)
+    source = "" if origin is None or named else f" (from {_spoken(origin)})"
     told = f"{_called(lead.own[:1], at)}{source}{clause}"
     return led(found(Kind.CHANGED_AFTER_RELEASE, at=at, origin=told, beside=beside), lead)
 
 
-def after_sum(*, at: Place, origin: Place, readers: set[Frame], measured: Place = NOWHERE) -> Finding:
+def after_sum(*, at: Place, origin: Place, readers: Set[Reader], measured: Place = NOWHERE) -> Finding:
     """A sum that is bounded: first the line of the function that has records in its hands, then a helper's.
 
     ``measured`` is where its length is taken, where that is known.
     """
     # who sums records has them
-    lead = among_records(at, readers | set(map(function_around, origin.own[:1])))
+    lead = among_records(at, readers | {*map(function_around, origin.own[:1])})
     called = _called(lead.own[:1], at)
     return led(found(Kind.CLIPPED_AFTER_SUM, at=at, called=called, beside=[measured], origin=origin), lead)
 

@@ -11,7 +11,7 @@ from diagnosis import quiet_library
 import guarantees
 import mechanisms
 from audit.diagnosis.explain import explain
-from audit.diagnosis.explain.jaxprs.value import Release
+from audit.diagnosis.explain.jaxprs.facts import Release
 from audit.diagnosis.explain.places import NOWHERE
 from mechanisms.adapters import noise_terms
 

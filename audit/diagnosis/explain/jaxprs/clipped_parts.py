@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from audit.diagnosis.explain.jaxprs.facts import Release, Weight
 from audit.diagnosis.explain.jaxprs.uneven_noise import ALIKE
-from audit.diagnosis.explain.jaxprs.value import Release, Weight
-from audit.diagnosis.explain.places import Place, spelled, taken_apart
+from audit.diagnosis.explain.places import Place, handed_out, spelled, taken_apart
 from audit.diagnosis.explain.sentences import clipped_apart
 from audit.diagnosis.explain.wrong_lengths import Number, mismeasured
 
@@ -30,8 +30,9 @@ def parts_apart(releases: Sequence[Release], bound: float | None, exceeds: bool)
     parts = _parts(releases, bound)
     says = clipped_apart([length for length, _ in parts], most, many, bound=bound, slack=SLACK)
     made = [weight.factor for length, weight in parts if weight and bound and abs(length - bound) <= SLACK * bound]
-    if exceeds and not says and sum(weight is not None for _, weight in parts) > 1:
-        made = [weight.factor for _, weight in parts if weight]
+    own = _numbers(weight for _, weight in parts if weight is not None)
+    if exceeds and not says and len(own) > 1:
+        made = [weight.factor for weight in own]
         says = f", in {len(made)} parts, each of them multiplied by a number of its own"
     cuts = dict.fromkeys(release.cut for release in releases)
     if says and len(made) < 2 and many > 1 and len(cuts) == 1 and (at := cuts.popitem()[0]) is not None:
@@ -70,6 +71,15 @@ def _parts(releases: Sequence[Release], bound: float | None) -> list[tuple[float
     return [*known, *rest]
 
 
+def _numbers(weights: Iterable[Weight]) -> list[Weight]:
+    """One weight for every number: a tree that is multiplied by one number, leaf by leaf, has one."""
+    found: list[Weight] = []
+    for weight in weights:
+        if not any(abs(weight.by - other.by) <= ALIKE * other.by for other in found):
+            found.append(weight)
+    return found
+
+
 def wrongly_measured(releases: Sequence[Release], clip: float | None) -> tuple[Place, str] | None:
     """Where a record is measured wrongly by which all of it is clipped, and that as a clause."""
     weights = [weight for release in releases for weight in release.weights]
@@ -90,7 +100,11 @@ def made_longer(releases: Sequence[Release], due: float) -> tuple[Place, str] | 
     if np.linalg.norm(cost) * due > 1 + SLACK:
         return None
     whole = float(np.linalg.norm([length for own in clipped for length in own]))
-    return (
-        top.longer,
-        f", since {spelled(top.longer)} makes longer what {spelled(top.weighted.at)} clips to {whole:.4g}",
-    )
+    if top.filled is not None:
+        return top.filled, f", since it takes the place of padding of {spelled(top.filled)} that counts in the sum"
+    longer, by = top.longer, top.weighted.at
+    if longer.nearest == by.nearest and (called := handed_out(by, longer)).own:
+        # one helper does both
+        longer, by = called, handed_out(longer, by)
+    what = f"makes longer what {spelled(by)} clips to" if by.nearest != longer.nearest else "makes it longer than"
+    return longer, f", since {spelled(longer)} {what} {whole:.4g}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.diagnosis.explain.jaxprs.value import Release
+from audit.diagnosis.explain.jaxprs.facts import Release
 
 SLACK = 0.02
 """By which a multiplier may fall short of the stated one: rounding, and the first digits of a stated number."""

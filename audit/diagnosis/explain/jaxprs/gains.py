@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from audit.diagnosis.explain.jaxprs.facts import Gain
 from audit.diagnosis.explain.jaxprs.noise import SUMS
-from audit.diagnosis.explain.jaxprs.value import Gain, Value, host
+from audit.diagnosis.explain.jaxprs.value import Value, host
 
 KEEPS = SUMS | frozenset(
     {"broadcast_in_dim", "concatenate", "convert_element_type", "copy", "copy_p", "device_put", "expand_dims", "neg"}

@@ -18,9 +18,10 @@ from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.ends import CannotFollowError, FirstRoundEnded
 from audit.diagnosis.explain.jaxprs.equations import CALLS, draws, is_derived, loop_parts, shapes
 from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate, stacked
+from audit.diagnosis.explain.jaxprs.facts import Slot
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
-from audit.diagnosis.explain.jaxprs.labels import combined, labelled
+from audit.diagnosis.explain.jaxprs.labels import chosen_unseen, combined, labelled
 from audit.diagnosis.explain.jaxprs.loops import beside_padding, row_of, unmoved
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
@@ -29,8 +30,9 @@ from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, chosen, constant, constants, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
-from audit.diagnosis.explain.jaxprs.value import COUNT, Slot, Tag, Value, host, others_differ
-from audit.diagnosis.explain.places import Frame, Place, among_records, function_around, spelled
+from audit.diagnosis.explain.jaxprs.value import COUNT, Tag, Value, host, others_differ
+from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS
+from audit.diagnosis.explain.places import Frame, Place, Reader, among_records, calls_of, spelled
 from audit.diagnosis.explain.sentences import found, led
 from audit.trials.library_files import is_library
 from mechanisms.adapters.noise_terms import independent
@@ -71,7 +73,7 @@ class Lockstep:
         self._keys = Keys(find=self.find)
         self._by_count: dict[Place, None] = {}
         """Draws that are compared with a number which the number of records changes."""
-        self._holders: set[Frame] = set()
+        self._holders: set[Reader] = set()
         """Functions of the user's that were running while what records hold was read, and not their number alone."""
         self._path: tuple[int, ...] = ()
         self._derived = False
@@ -157,7 +159,7 @@ class Lockstep:
         if name in COMPARISONS:
             self._chosen_by_count(ins, place)
         if any(value.tag is not None for value in ins):
-            around = set(map(function_around, place.own))
+            around = set(calls_of(place))
             self.meetings.readers.update(around)
             self._holders.update(around if any(value.values for value in ins) else ())
         outs = self._apart(one, other, ins, ins_b, place)
@@ -197,7 +199,9 @@ class Lockstep:
     def _settle(self, equation: Any, place: Place, a: Any, b: Any, ins: Sequence[Value], which: int) -> Value:
         name, params = equation.primitive.name, equation.params
         if a is b and name not in CALLBACKS and _all_public(ins) and not is_key(a):
-            return Value(a=a, b=a, at=place, public=True)
+            # a number that is only moved was made where it was computed
+            made = ins[0].at if name in SAME_NUMBERS and ins else None
+            return Value(a=a, b=a, at=made or place, public=True)
         if self.first_round and any(value.calm for value in ins) and any(value.values for value in ins):
             raise FirstRoundEnded
         derived = self._derived or is_derived(equation)
@@ -300,7 +304,8 @@ class Lockstep:
             raise CannotFollowError("the number of branches depends on the number of records", place)
         taken = int(np.clip(host(index.a), 0, len(branches_a) - 1))
         chosen = branches_a[taken]
-        return self.run(chosen, branches_b[taken], ins[1:], ins_b[1:], inside(chosen, one, within))
+        outs = self.run(chosen, branches_b[taken], ins[1:], ins_b[1:], inside(chosen, one, within))
+        return [out if index.hidden is None else chosen_unseen(out, index.hidden, place) for out in outs]
 
     def _while(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
         params, params_b = one.params, other.params

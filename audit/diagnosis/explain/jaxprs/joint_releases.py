@@ -11,8 +11,9 @@ import numpy as np
 from scipy import sparse
 
 from audit.diagnosis.explain.findings import Finding
+from audit.diagnosis.explain.jaxprs.facts import Open, Release
 from audit.diagnosis.explain.jaxprs.noise import MOVES, SAME, SUMS, terms_after
-from audit.diagnosis.explain.jaxprs.value import Open, Release, Value, host
+from audit.diagnosis.explain.jaxprs.value import Value, host
 from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, independent, side_by_side
 
 LINEAR = SUMS | MOVES | SAME | {"neg", "mul", "div", "cumsum", "dot_general"}

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind
+from audit.diagnosis.explain.jaxprs.facts import Release
 from audit.diagnosis.explain.jaxprs.key_words import is_key
-from audit.diagnosis.explain.jaxprs.value import Release, Value, host
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, spelled
+from audit.diagnosis.explain.jaxprs.value import Value, host
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, handed_out, spelled
 from audit.diagnosis.explain.sentences import found, led
 
 MOST_KEYS = 2**16
@@ -128,24 +129,19 @@ def used_twice(
 
     ``derived`` are the places, if several, that derive the key of both from one.
     """
-    lead = copied or _handed_out(first, second)
-    told = [how] if lead in (first, second, NOWHERE) else [how, f"called at {spelled(lead)}"]
+    lead = copied or handed_out(first, second)
+    known = lead.nearest in (first.nearest, second.nearest, None)
+    told = [how] if known else [how, f"called at {spelled(lead)}"]
     if copied:
         told = [how, f"both have their key from {spelled(copied)}"]
     elif derived:
-        out = _handed_out(derived[0], derived[1])
+        out = handed_out(derived[0], derived[1])
         lead = derived[1] if out is NOWHERE else out
         told = [how, f"{spelled(derived[0])} and {spelled(derived[1])} derive the same key"]
     clause = "; ".join(filter(None, told))
-    return led(found(Kind.KEY_USED_TWICE, first=first, second=second, how=f" ({clause})" if clause else ""), lead)
-
-
-def _handed_out(first: Place, second: Place) -> Place:
-    """The second line of the function that calls for both, if their stacks part in one."""
-    outer = 0
-    while outer < min(len(first.own), len(second.own)) and first.own[-1 - outer] == second.own[-1 - outer]:
-        outer += 1
-    return Place(own=second.own[-1 - outer :]) if 0 < outer < min(len(first.own), len(second.own)) else NOWHERE
+    again = "the same line" if spelled(first) == spelled(second) else spelled(second)
+    how = f" ({clause})" if clause else ""
+    return led(found(Kind.KEY_USED_TWICE, first=first, second=again, beside=[second], how=how), lead)
 
 
 def copied_at(out: Value, ins: Sequence[Value], at: Place) -> Place | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,23 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.facts import Idle, Leak, Mixed, Origin
 from audit.diagnosis.explain.jaxprs.gains import gain_after
 from audit.diagnosis.explain.jaxprs.noise import SUMS
 from audit.diagnosis.explain.jaxprs.packing import follow_packing, is_shifted
-from audit.diagnosis.explain.jaxprs.value import (
-    COUNT,
-    DRAWN,
-    Idle,
-    Leak,
-    Mixed,
-    Origin,
-    Tag,
-    Value,
-    first,
-    known,
-    scaled_by_count,
-    settled,
-)
+from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Tag, Value, first, known, scaled_by_count, settled
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS, distance, weigh
 from audit.diagnosis.explain.places import Place, function_around
 from audit.diagnosis.explain.sentences import NOISE, RECORDS, RELEASE
@@ -224,6 +213,16 @@ def _hidden(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
                 out.idle = Idle(at, value.hidden, RECORDS if each else NOISE if scales else RELEASE)
 
 
+def chosen_unseen(out: Value, hidden: Place, at: Place) -> Value:
+    """What a branch gives that raw data choose, and a comparison makes them choose the same on this pair."""
+    meets = NOISE if out.noise else RELEASE if out.calm else RECORDS if out.tag is not None and out.values else None
+    if out.idle is not None:
+        return out
+    if meets is None:
+        return dataclasses.replace(out, hidden=out.hidden or hidden, public=False)
+    return dataclasses.replace(out, idle=Idle(at, hidden, meets))
+
+
 def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Sequence[Value], at: Place) -> None:
     tagged = [value for value in ins if value.tag is not None]
     gone = out.tag is None and name in axes.SUMMING and any(value.values or value.differs for value in tagged)
@@ -262,7 +261,7 @@ def _differences(
     calm = [value for value in ins if value.calm]
     out.leak = known(differing, "leak")
     if out.leak is None and calm and sums and out.tag is None and name not in SIDE_BY_SIDE:
-        out.leak = Leak(at, _origin(sums[0]), _read(at, sums[:1]))
+        out.leak = Leak(at, _origin(sums[0]), _read(at, sums[:1]), sums[0].muted)
     if name in SUMS and len({value.released for value in sums if value.values and value.summed}) > 1:
         out.carried, out.joined_again = out.carried or at, True
     if out.tag is None:
@@ -282,7 +281,8 @@ def _differences(
         out.uncoupled = out.uncoupled or at
         return
     through = _origin(sums[0]) if sums else known(differing, "origin")
-    out.mixed = mixed or Mixed(at, through, out.leak, written)
+    muted, clipped = known(sums, "muted"), bool(sums and sums[0].weights)
+    out.mixed = mixed or Mixed(at, through, out.leak, muted, clipped, written)
 
 
 def _read(at: Place, sums: Sequence[Value]) -> Place:

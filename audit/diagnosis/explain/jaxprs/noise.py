@@ -10,10 +10,13 @@ import jax
 import jax.extend.core as jax_core
 import jax.numpy as jnp
 import numpy as np
+from scipy import sparse
 
 from audit.diagnosis.explain.jaxprs.evaluate import RULES
+from audit.diagnosis.explain.jaxprs.facts import Resized
 from audit.diagnosis.explain.jaxprs.value import Value, host
-from mechanisms.adapters.noise_terms import Terms, of_terms
+from audit.diagnosis.explain.places import NOWHERE
+from mechanisms.adapters.noise_terms import Terms, of_terms, total
 
 SUMS = frozenset({"add", "sub", "add_any"})
 MOVES = frozenset(
@@ -46,7 +49,18 @@ MOVES = frozenset(
 SAME = frozenset({"convert_element_type", "reduce_precision", "copy", "copy_p", "device_put", "stop_gradient"})
 """Of them those that move nothing."""
 MIXES_NOISE = frozenset({"dot_general", "cumsum", "conv_general_dilated", "fft", "triangular_solve"})
-"""Coordinates of noise are not independent after these."""
+"""Coordinates of noise may not be independent after these."""
+BY_ENTRY = frozenset(
+    {"abs", "neg", "sign", "floor", "ceil", "round", "sqrt", "rsqrt", "cbrt", "exp", "exp2", "log", "log1p", "expm1"}
+    | {"sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"}
+    | {"erf", "erfc", "erf_inv", "lgamma", "digamma", "logistic", "pow", "integer_pow", "square", "rem", "max", "min"}
+    | {"add", "sub", "add_any", "mul", "div", "select_n", "clamp", "nextafter", "eq", "ne", "lt", "le", "gt", "ge"}
+    | {"and", "or", "not", "xor", "is_finite"}
+)
+"""Equations in which every entry is made of those in its own place."""
+MOST_AXES = 16
+MOST_PRODUCTS = 2**20
+"""Entries of a matrix by which noise is multiplied."""
 STANDARD = {"_normal": 1.0, "_normal_real": 1.0, "normal": 1.0, "_laplace": 2.0}
 """Functions of libraries that draw numbers of a standard law, and its variance."""
 UNIFORM = ("_uniform", "uniform")
@@ -97,6 +111,10 @@ def terms_after(
         return first
     if name == "reduce_sum":
         return first.summed(params["axes"])
+    if name == "cumsum":
+        return first.cumulated(params["axis"], reverse=params["reverse"])
+    if name == "dot_general":
+        return None if more else _multiplied(first, params, ins, place, shape)
     if name in MOVES:
         return of_terms(lambda arrays: _moved(name, params, primitive, ins, which, shape, arrays), parts)
     if name == "neg":
@@ -111,6 +129,44 @@ def terms_after(
             factor = by if name == "mul" else 1 / by
         return first.scaled(factor) if np.all(np.isfinite(factor)) else None
     return None
+
+
+def _multiplied(noise: Terms, params: dict[str, Any], ins: Sequence[Value], place: int, shape: Sequence[int]) -> Any:
+    """Noise times a matrix that is the same on both sides; None where it is too large."""
+    own, other = np.shape(ins[place].a), host(ins[1 - place].a).astype(np.float64)
+    size = math.prod(own)
+    if ins[1 - place].differs or size * max(math.prod(shape), math.prod(own)) > MOST_PRODUCTS:
+        return None
+    (contracting, batched) = params["dimension_numbers"]
+    left, right = range(len(np.shape(ins[0].a))), range(MOST_AXES, MOST_AXES + len(np.shape(ins[1].a)))
+    left, right = list(left), list(right)
+    for one, two in zip((*contracting[0], *batched[0]), (*contracting[1], *batched[1]), strict=True):
+        right[two] = left[one]
+    summed = {left[axis] for axis in contracting[0]}
+    first = [left[axis] for axis in batched[0]]
+    free = [axis for axis in dict.fromkeys((*left, *right)) if axis not in summed and axis not in first]
+    each: Any = np.eye(size).reshape(size, *own)
+    axes = (left, right) if place == 0 else (right, left)
+    made = np.einsum(each, [2 * MOST_AXES, *axes[0]], other, axes[1], [2 * MOST_AXES, *first, *free])
+    numbers = np.unique(noise.numbers)
+    found = Terms.of_matrix(sparse.csr_matrix(made.reshape(size, -1).T) @ noise.over(numbers.size, numbers))
+    return None if found is None else Terms(numbers[found.numbers], found.times).reshaped(shape)
+
+
+def sources_after(
+    name: str, params: dict[str, Any], primitive: Any, ins: Sequence[Value], which: int, shape: tuple[int, ...]
+) -> Terms | None:
+    """Which independent numbers every coordinate of a result is made of, in whatever way; None if that is not known."""
+    parts = [(value.terms or value.sources) if value.noise else None for value in ins]
+    noisy = [part for value, part in zip(ins, parts, strict=True) if value.noise]
+    if not noisy or any(part is None for part in noisy):
+        return None
+    if name in BY_ENTRY:
+        own = [
+            Terms(part.numbers, (part.times != 0).astype(np.float64)).scaled(np.ones(shape)) for part in noisy if part
+        ]
+        return total(own)
+    return terms_after(name, params, primitive, ins, parts, which, shape)
 
 
 def _moved(
@@ -138,6 +194,18 @@ def _moved(
     if found is None:
         found = primitive.bind(*operands, **params)
     return np.asarray(found[which] if primitive.multiple_results else found, np.float64)
+
+
+def resized_by(name: str, out: Value, noise: Value, ins: Sequence[Value]) -> Resized | None:
+    """That noise is multiplied by one number, and where."""
+    others = [value for value in ins if value is not noise]
+    if name not in ("mul", "div", "dot_general") or len(others) != 1 or np.size(out.a) != np.size(noise.a):
+        return None
+    numbers = host(others[0].a).astype(np.float64).ravel()
+    if noise.variance is None or not numbers.size or np.any(numbers != numbers[0]) or not numbers[0]:
+        return None
+    by = float(numbers[0]) if name != "div" else float(1 / numbers[0])
+    return Resized(out.at or NOWHERE, float(np.sqrt(np.mean(noise.variance))), by, noise.resized is not None)
 
 
 def repeats(name: str, ins: Sequence[Value], out: Value) -> bool:

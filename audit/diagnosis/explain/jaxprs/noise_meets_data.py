@@ -6,21 +6,37 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding
+from audit.diagnosis.explain.jaxprs.facts import Idle, Mixed, Release, Scaled
 from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.keys import used_twice
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
-from audit.diagnosis.explain.jaxprs.noise import MIXES_NOISE, SUMS, repeats, terms_after, variance_after
-from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Idle, Release, Scaled, Value, host
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records
+from audit.diagnosis.explain.jaxprs.noise import (
+    MIXES_NOISE,
+    SUMS,
+    repeats,
+    resized_by,
+    sources_after,
+    terms_after,
+    variance_after,
+)
+from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Value, host
+from audit.diagnosis.explain.missing_noise import without_noise
+from audit.diagnosis.explain.places import NOWHERE, Place, Reader, among_records, statement_around
 from audit.diagnosis.explain.sentences import RELEASE, changed_after_release, noise_scale, too_few_numbers
 from audit.diagnosis.explain.sentences import mixed as found_mixed
 from mechanisms.adapters.noise_terms import bare, lacking
 
+COINCIDENCES = 24
+"""Numbers of an unknown law, such as rounded ones, in which two draws must agree before they are called the same."""
+FEWEST = {np.dtype(np.float16): 3, np.dtype(jnp.bfloat16): 4}
+"""The same of continuous numbers that are kept in few bits."""
 FEWEST_ALIKE = 3
 """Coordinates in which two draws must be proportional before they are called the same."""
+EARLIER = "What later rounds read"
 OTHER_ROWS = "the batch of N and of N + 1 records is drawn or ordered differently: rows cannot be compared"
 OTHER_BATCH = "its batch is drawn or ordered differently on the two sides"
 
@@ -30,7 +46,7 @@ class Meetings:
     """All places of one run where noise met data."""
 
     find: Callable[[Finding], None]
-    readers: set[Frame] = dataclasses.field(default_factory=set)
+    readers: set[Reader] = dataclasses.field(default_factory=set)
     """Functions of the user's that were running while records were read."""
     releases: list[Release] = dataclasses.field(default_factory=list)
     together: Together = dataclasses.field(default_factory=Together)
@@ -84,11 +100,18 @@ class Meetings:
         )
         if out.variance is not None and not np.any(out.variance):
             # times zero: a constant, which covers nothing
-            out.noise, out.muted = False, out.at
+            zeros = [
+                value.at for value in ins if not value.noise and value.at is not None and not np.any(host(value.a))
+            ]
+            out.noise, out.muted = False, zeros[0] if zeros else out.at
             return out
         out.guessed = any(value.guessed for value in noisy)
-        again = out.terms is None and len(noisy) == 2 and bool(noisy[0].drawn & noisy[1].drawn)
-        out.correlated = any(value.correlated for value in noisy) or name in MIXES_NOISE or again
+        out.resized = next((value.resized for value in noisy if value.resized is not None), None)
+        if len(noisy) == 1 and (resized := resized_by(name, out, noisy[0], ins)) is not None:
+            out.resized = resized
+        if out.terms is None:
+            out.sources = sources_after(name, params, primitive, ins, which, np.shape(out.a))
+        out.correlated = self._may_depend(name, out, noisy)
         before = next((value.repeated for value in noisy if value.repeated is not None), None)
         # what is broadcast was drawn in too small a shape
         here = out.draw if name == "broadcast_in_dim" else out.at
@@ -102,6 +125,15 @@ class Meetings:
             more = self.together.opened(np.shape(out.a), None, own.variance, terms)
             out.open = self.together.joined(out.open, more)
         return out
+
+    def _may_depend(self, name: str, out: Value, noisy: Sequence[Value]) -> bool:
+        """Whether coordinates of noise may depend on one another in a way that is not followed."""
+        if any(value.correlated for value in noisy):
+            return True
+        if out.terms is not None or (out.sources is not None and out.sources.plain):
+            return False
+        again = len(noisy) == 2 and bool(noisy[0].drawn & noisy[1].drawn)
+        return again or name in MIXES_NOISE
 
     def _more_records(self, out: Value, ins: Sequence[Value]) -> Value | None:
         """More records are added where noise met the first ones: a sum that began as noise; None where it is none."""
@@ -159,6 +191,7 @@ class Meetings:
             exact=known and not noise.guessed,
             blocks=() if without else blocks or (),
             terms=terms,
+            resized=noise.resized,
             drawn=0 if known else drawn.size,
             unknown=_unknown(data, correlated=correlated),
             lost=data.lost,
@@ -166,6 +199,9 @@ class Meetings:
             nonlinear=data.nonlinear,
             weights=data.weights,
             longer=data.longer,
+            filled=data.filled,
+            doubled=data.doubled,
+            unclipped=data.unclipped,
             cut=data.cut,
             summed=data.summed,
             summed_by=data.summed_by,
@@ -198,8 +234,9 @@ class Meetings:
             self.unfollowed.append((OTHER_ROWS, apart))
         elif data.differs and data.mixed is not None:
             self._mixing(release, data)
+        fewest = COINCIDENCES if noise.terms is None else FEWEST.get(data.a.dtype, 1)
         for earlier, other in self._drawn:
-            if _alike(earlier, drawn) and not np.array_equal(other.moved, release.moved):
+            if _alike(earlier, drawn, fewest) and not np.array_equal(other.moved, release.moved):
                 rounds = list(dict.fromkeys(one.round for one in self.releases))
                 numbers = [1 + rounds.index(one.round) for one in (other, release)]
                 how = "" if len(set(numbers)) == 1 else f"rounds {numbers[0]} and {numbers[1]}"
@@ -225,13 +262,30 @@ class Meetings:
         mixed = data.mixed
         if mixed is None:
             return
-        if mixed.leak is not None:
+        if (bare := _round_without_noise(release, mixed)) is not None:
+            self.find(bare)
+            release.unknown = release.unknown or "raw data reached an earlier release"
+        elif mixed.leak is not None:
             leak = mixed.leak
             self.find(changed_after_release(leak.at, leak.origin, self.readers, read=leak.read))
             release.unknown = release.unknown or "raw data reached an earlier release"
         else:
             self.find(found_mixed(at=mixed.at, through=mixed.through))
             release.unknown = release.unknown or "records are mixed"
+
+
+def _round_without_noise(release: Release, mixed: Mixed) -> Finding | None:
+    """That an earlier round had no noise, if records are changed by the sum that they are summed into again."""
+    origin, through = release.origin, mixed.through
+    if not isinstance(through, Place):
+        return None
+    if mixed.muted is not None:
+        return without_noise(EARLIER, through, muted=mixed.muted)
+    if not mixed.clipped or not isinstance(origin, Place) or origin.own != through.own:
+        return None
+    chosen = [statement_around(Place(own=(frame,)), loops=False) for frame in release.at.own]
+    inside = next((place for place in chosen if place.own), NOWHERE)
+    return without_noise(EARLIER, through, release.at, inside=inside)
 
 
 def _difference(data: Value) -> np.ndarray:
@@ -254,10 +308,12 @@ def _what(scale: Value) -> str:
     return "the records" if scale.values else DRAWN if scale.random else COUNT
 
 
-def _alike(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays of noise are the same draw, scaled or cut."""
+def _alike(one: np.ndarray, other: np.ndarray, fewest: int) -> bool:
+    """Whether two arrays of noise are the same draw, scaled or cut; of fewer numbers that may be chance."""
     size = min(one.size, other.size)
     left, right = one.ravel()[:size], other.ravel()[:size]
+    if size < fewest:
+        return False
     if np.array_equal(left, right):
         return bool(np.any(left))
     # noise times zero is no noise and no copy of another, and one number in every coordinate is like any other one

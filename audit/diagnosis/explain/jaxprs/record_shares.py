@@ -15,7 +15,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from audit.diagnosis.explain.jaxprs.value import COUNT, Bent, Gain, Release, Slot, Value, host, rounding
+from audit.diagnosis.explain.jaxprs.facts import Bent, Gain, Release, Slot
+from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host, rounding
 from audit.diagnosis.explain.places import Place
 
 WIDEST = 2**16

@@ -15,22 +15,23 @@ from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind
 from audit.diagnosis.explain.jaxprs.clipped_parts import made_longer, parts_apart, wrongly_measured
 from audit.diagnosis.explain.jaxprs.ends import CannotFollowError
 from audit.diagnosis.explain.jaxprs.estimates import SLACK, pool, slack, unsure
+from audit.diagnosis.explain.jaxprs.facts import Idle, Release
 from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_together, looked_again
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there
 from audit.diagnosis.explain.jaxprs.unbounded import unbounded_releases
 from audit.diagnosis.explain.jaxprs.uneven_noise import short_leaves
-from audit.diagnosis.explain.jaxprs.value import Idle, Release
 from audit.diagnosis.explain.missing_noise import no_number
-from audit.diagnosis.explain.numbers_given import went_wrong
-from audit.diagnosis.explain.places import Frame, Place, among_records, spelled
+from audit.diagnosis.explain.numbers_given import holder, not_handed, went_wrong
+from audit.diagnosis.explain.places import Place, Reader, among_records, spelled
 from audit.diagnosis.explain.sentences import (
     NOISE,
     RECORDS,
     carried_unseen,
     due_on_the_pair,
     earlier_rounds,
+    held_again,
     idle,
     led,
     not_followed,
@@ -118,8 +119,11 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         findings += always_there(program, key, runs, stated)
     releases = [one for run in runs for one in run.lockstep.meetings.releases]
     correlated = dict.fromkeys(one.draw for one in releases if one.correlated)
-    why = "is correlated in a way that is not followed"
+    why = "is made of random numbers in a way that is not followed: its coordinates may depend on one another"
     findings += [not_followed(f"the noise of {spelled(at)} {why}", at) for at in correlated]
+    rounds = [releases for run in runs for releases in _by_round(program, run).values()]
+    together = dict.fromkeys(one.at for own in rounds for one in own if one.unknown == ROUNDS_TOGETHER)
+    findings += [not_followed(f"{ROUNDS_TOGETHER}: {spelled(at)}", at) for at in together]
     unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)
     findings += [not_followed(f"{why}: {spelled(at)}", at) for why, at in unfollowed]
     if not _has_a_cause(findings):
@@ -159,6 +163,9 @@ SHOWN_WHEN_SHORT = {Kind.NOISE_SCALE_FROM_DATA: NOISE, Kind.RECORDS_MIXED_BEFORE
 
 OTHER_REASONS = frozenset(Kind) - {Kind.KEY_USED_TWICE, Kind.TOO_LITTLE_NOISE, Kind.NOT_FOLLOWED}
 """Findings for which a record may move a release whose batch does not hold it."""
+ROUNDS_TOGETHER = "the rounds of the transcript cannot be told apart"
+FOLLOWING = {Kind.RECORDS_MIXED_BEFORE_SUM: 1, Kind.CHANGED_AFTER_RELEASE: 2}
+"""What follows where a round has no noise, and the first lines that tell: where raw data come from."""
 TAKEN_TOGETHER = frozenset({Kind.RECORDS_MIXED_BEFORE_SUM, Kind.CLIPPED_AFTER_SUM})
 
 
@@ -228,8 +235,14 @@ def _unrolled(number: int, rounds: dict[tuple[Any, ...], list[Release]]) -> dict
     shapes = {tuple(release.moved.shape for release in part) for part in parts}
     if size * number == len(releases) and len(shapes) == 1:
         return {(*name, step): part for step, part in enumerate(parts)}
-    why = "the rounds of its transcript cannot be told apart"
-    return {name: [dataclasses.replace(one, unknown=one.unknown or why) for one in releases]}
+    if all(release.moved.shape[:1] == (number,) and not release.blocks for release in releases):
+        # noise was added to all rounds at once
+        return {(*name, step): [_row(release, step) for release in releases] for step in range(number)}
+    return {name: [dataclasses.replace(one, unknown=one.unknown or ROUNDS_TOGETHER) for one in releases]}
+
+
+def _row(release: Release, step: int) -> Release:
+    return dataclasses.replace(release, moved=release.moved[step], variance=release.variance[step], terms=None)
 
 
 def _is_judged(releases: Sequence[Release]) -> bool:
@@ -280,7 +293,7 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
     multiplier, due = stated.noise_multiplier, stated.due
     if multiplier is None or due is None:
         return []
-    worst: tuple[float, list[Release], set[Frame]] = (0.0, [], set())
+    worst: tuple[float, list[Release], set[Reader]] = (0.0, [], set())
     for run in runs:
         for releases in _by_round(program, run).values():
             if _is_judged(releases) and _cost(releases) > worst[0]:
@@ -297,13 +310,15 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
     uneven = most > (1 + SLACK) * least
     apart, parts = parts_apart(releases, implied_bound(stated, None if uneven else most), exceeds)
     weight, more, lead = top.weighted if exceeds or apart else None, "", among_records(top.at, readers)
-    known = None
+    known, after = None, ""
     if top.carried is not None and _kept_before(program, runs, due):
         lead, weight = among_records(top.carried, readers), None
         more = earlier_rounds(top.carried, lead)
     elif (again := made_longer(releases, due * program.reach)) is not None:
         (lead, since), weight = again, top.weighted
         more = f"{too_far(stated.clip) if exceeds else ''}{since}"
+    elif exceeds and top.doubled is not None:
+        lead, more = top.doubled, f"{too_far(stated.clip)}{held_again(top.doubled)}"
     elif exceeds or apart:
         lead = parts or (origin if weight is None else weight.factor)
         where = "" if weight is None else f" ({spelled(weight.at)})"
@@ -313,13 +328,21 @@ def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[F
             more += since
     else:
         right = multiplier * (stated.clip or _sensitivity(releases))
-        inner = went_wrong(program.trace_again, [top.draw, top.at], right, _deviation([top]))
-        lead, known = (lead, None) if inner is None else (inner, right)
+        last = top.resized
+        if last is not None and last.again and abs(last.before - right) <= SLACK * right and abs(last.times) < 1:
+            # before that it was as large as it should be
+            lead = not_handed(program.trace_again, last.at, last.times)
+            after = f" It has the right one, {right:.4g}, until {spelled(last.at)} multiplies it by {last.times:.4g}."
+        else:
+            inner = went_wrong(program.trace_again, [top.draw, top.at], right, _deviation([top]))
+            made = None if inner is not None else holder(program.trace_again, top.draw, _deviation([top]))
+            lead, known = (made or lead, None) if inner is None else (inner, right)
     noisy = top.variance[top.variance > 0]
     bare = (top.variance.size - noisy.size, top.variance.size) if 0 < noisy.size < top.variance.size else None
     return [
         too_little(
             known=known,
+            after=after,
             lead=lead,
             bare=bare,
             between=(least, most) if uneven else None,
@@ -364,7 +387,7 @@ def without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[F
     findings = [
         finding
         for finding in findings
-        if finding.kind != Kind.RECORDS_MIXED_BEFORE_SUM or not bare.intersection(finding.lines[:1])
+        if finding.kind not in FOLLOWING or not bare.intersection(finding.lines[: FOLLOWING[finding.kind]])
     ]
     kinds = {finding.kind for finding in findings}
     if kinds & TAKEN_TOGETHER:

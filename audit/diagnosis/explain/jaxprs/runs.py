@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding
+from audit.diagnosis.explain.jaxprs.backward_passes import own_lines
 from audit.diagnosis.explain.jaxprs.ends import CannotFollowError, FirstRoundEnded
 from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
@@ -19,7 +20,7 @@ from audit.diagnosis.explain.jaxprs.not_a_number import is_no_number
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import Tag, Value, settled
 from audit.diagnosis.explain.missing_noise import without_noise
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, went_on
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, Reader, went_on
 from audit.diagnosis.explain.sentences import changed_after_release, not_followed
 from audit.trials.jaxprs import inside_of
 from audit.trials.traced import why_no_release
@@ -82,7 +83,8 @@ class Program:
         kept = slice(None, -1) if first else slice(1, None)
         sides = tuple(jax.tree.map(lambda column: host_leaf(column)[kept], side) for side in self.sides)
         try:
-            a, b = (jax.make_jaxpr(self.function)(key, side) for side in sides)
+            with own_lines():
+                a, b = (jax.make_jaxpr(self.function)(key, side) for side in sides)
         except Exception:
             # nobody promised that it would take another number of records
             return None
@@ -106,7 +108,8 @@ class Run:
 def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Program:
     """Both sides as jaxprs; the differing record is put last where the sizes differ."""
     function, sides, rows = on_both_sides(mechanism, neighbours)
-    program = _program(function, sides, neighbours, key, rows=rows)
+    with own_lines():
+        program = _program(function, sides, neighbours, key, rows=rows)
     lengths = {aval.shape[:1] for aval in program.a.out_avals} if mechanism.kind == "transcript" else set()
     return dataclasses.replace(program, rounds=lengths.pop()[0] if len(lengths) == 1 and lengths != {()} else 1)
 
@@ -292,13 +295,15 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join([*names[:MOST_NAMED], *more])
 
 
-def _left(name: str, out: Value, readers: set[Frame]) -> Finding | None:
+def _left(name: str, out: Value, readers: Set[Reader]) -> Finding | None:
     """Of an output that still differs: what was done to it after its noise; None where it had none."""
     at, name = out.at or NOWHERE, _output(name)
     if out.uncoupled is not None:
         return not_followed(f"{name} depends on a batch that N and N + 1 records draw differently", out.uncoupled)
     if out.opaque is not None:
         return not_followed(f"{name} went through code that the trace does not enter", out.opaque)
+    if out.leak is not None and out.leak.muted is not None and isinstance(out.leak.origin, Place):
+        return without_noise(name, out.leak.origin, muted=out.leak.muted)
     if out.leak is not None:
         return changed_after_release(out.leak.at, out.leak.origin, readers, read=out.leak.read)
     if out.blurred or out.noise:

@@ -8,8 +8,8 @@ import jax
 
 from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Finding
+from audit.diagnosis.explain.jaxprs.facts import Release
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
-from audit.diagnosis.explain.jaxprs.value import Release
 from audit.diagnosis.explain.places import NOWHERE, Place
 from audit.diagnosis.explain.sentences import in_every_batch
 from audit.trials.threefry import fold_in

@@ -10,6 +10,8 @@ from audit.diagnosis.explain.places import NOWHERE, Frame, Place, place
 from audit.trials.library_files import INSTALLED, is_library, is_ours
 
 OWN_FOLDER = __file__.rpartition("/")[0]
+AROUND = f"{OWN_FOLDER}/backward_passes.py"
+"""Stands between functions of the user's, and not around all of them."""
 DEEPEST = 12
 """Frames of the user's that are known of one place."""
 
@@ -38,6 +40,8 @@ def _place_of(traceback: Any, within: Within | None) -> Place:
         return NOWHERE if within is None else within.at
     frames, entered = [], None
     for frame in traceback.frames:
+        if frame.file_name == AROUND:
+            continue
         if frame.file_name.startswith(OWN_FOLDER) or (within is not None and frame.file_name == within.file):
             break
         # JAX's own machinery lies inside of every line that calls it, in older versions also around traced functions

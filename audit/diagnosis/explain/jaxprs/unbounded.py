@@ -10,10 +10,10 @@ import numpy as np
 from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.clipped_parts import wrongly_measured
+from audit.diagnosis.explain.jaxprs.facts import Release, Weight
 from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES
 from audit.diagnosis.explain.jaxprs.runs import Run, listed
-from audit.diagnosis.explain.jaxprs.value import Release, Weight
-from audit.diagnosis.explain.places import Place, spelled
+from audit.diagnosis.explain.places import Place, handed_out, spelled
 from audit.diagnosis.explain.sentences import after_sum, found, led
 
 SLACK = 0.02
@@ -83,6 +83,11 @@ def _not_clipped(grown: Grown, bounded: Grown, *, origin: Place, at: Place, clip
         told = dataclasses.replace(told, says=f"{told.says} {where} does not bound it{since}.")
         return told if wrong is None else led(told, wrong[0])
     told = found(Kind.NOT_CLIPPED, origin=origin, at=at, **words)
+    added = {one.unclipped for one, _ in grown}
+    if len(added) == 1 and (joins := added.pop()) is not None and grown[0][0].weighted is not None:
+        lead = handed_out(grown[0][0].weighted.at, joins)
+        more = f"{spelled(lead if lead.own else joins)} adds something of the record to what is clipped."
+        return led(dataclasses.replace(told, says=f"{told.says} {more}"), lead if lead.own else joins)
     return told if certain else led(told, at)
 
 

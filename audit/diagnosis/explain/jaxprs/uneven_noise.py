@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding
-from audit.diagnosis.explain.jaxprs.value import Release
+from audit.diagnosis.explain.jaxprs.facts import Release
 from audit.diagnosis.explain.missing_noise import short_of_noise
 from audit.diagnosis.explain.places import Place
 

@@ -10,14 +10,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from audit.diagnosis.explain.jaxprs.facts import (
+    Bent,
+    Gain,
+    Idle,
+    Leak,
+    Mixed,
+    Open,
+    Origin,
+    Resized,
+    Scaled,
+    Slot,
+    Weight,
+)
 from audit.diagnosis.explain.jaxprs.key_words import Words, is_key
 from audit.diagnosis.explain.places import Place
-from mechanisms.adapters.noise_terms import Blocks, Terms, apart
+from mechanisms.adapters.noise_terms import Terms
 
 COUNT = "the number of records"
 DRAWN = "the number of records in the batch"
 """Where a difference comes from that no record's values make."""
-Origin = Place | str
 ROUNDING = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 2e-5, np.dtype(np.float16): 4e-3}
 ROUNDING[np.dtype(jnp.bfloat16)] = 3e-2
 """Share of an array's largest entry up to which a difference is rounding: the two sides sum in different orders."""
@@ -41,160 +53,6 @@ class Tag:
         return frozenset(slot for group, slot in self.places if group == number)
 
 
-@dataclasses.dataclass(frozen=True)
-class Leak:
-    """Where raw data met a release."""
-
-    at: Place
-    origin: Origin
-    read: Place
-    """Where the function that stands there first read them."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Mixed:
-    """Where other records than the differing one began to differ."""
-
-    at: Place
-    through: Origin | None
-    leak: Leak | None
-    overwritten: bool = False
-    """Whether these are choices, of which the number of records overwrites one."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Idle:
-    """Raw data meet something in a number that is the same on both sides of this pair."""
-
-    at: Place
-    hidden: Place
-    """Where their difference went away."""
-    meets: str
-    """What they meet: RECORDS, RELEASE or NOISE of ``findings.py``."""
-
-
-Slot = tuple[Any, ...]
-"""One equation in one pass of a run: the same in every run of a program."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Bent:
-    """Where what the record adds began to depend on the other records."""
-
-    at: Place
-    origin: Place
-    """Where records were taken together before."""
-    before: tuple[Slot, ...]
-    """What was read there."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Gain:
-    """By what a value was multiplied since some equation."""
-
-    since: object
-    times: float = 1.0
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Weight:
-    """The record was multiplied by a number of its own, as clipping does; two parts may be alike in all of it."""
-
-    at: Place
-    factor: Place
-    """Where that number was computed."""
-    before: float
-    """Length of the record."""
-    after: float
-    by: float
-    """The number."""
-    measured: tuple[Place, float] | None = None
-    """Where the length that it was made of was taken, and that length."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Scaled:
-    """Noise was multiplied by something that is not the same on both sides."""
-
-    at: Place
-    since: Place | None
-    """Where that began to differ; None where it is a constant of the program."""
-    what: str
-    """What it depends on."""
-
-
-@dataclasses.dataclass(eq=False)
-class Release:
-    """Noise met data: how far the record moves it, and the variance of what covers it."""
-
-    at: Place
-    draw: Place
-    origin: Origin | None
-    round: tuple[Any, ...]
-    first: bool
-    """Whether no earlier release feeds it."""
-    moved: np.ndarray
-    variance: np.ndarray
-    exact: bool
-    blocks: Blocks = ()
-    """Coordinates whose noise depends on one another's."""
-    terms: Terms | None = None
-    """Its noise as a linear map of independent numbers, where that is known."""
-    drawn: int = 0
-    """Numbers of noise from which the variance was estimated; 0 where a program or a library's law tells it."""
-    unknown: str | None = None
-    """Why its cost is not judged, if it is not."""
-    lost: Place | None = None
-    """Where what it covers became no number."""
-    correlated: bool = False
-    """Whether its noise is made of noise that other releases have, too."""
-    nonlinear: Place | None = None
-    weights: tuple[Weight, ...] = ()
-    longer: Place | None = None
-    cut: Place | None = None
-    summed: bool = False
-    """Whether it covers a sum over records, for certain."""
-    summed_by: float = 0.0
-    """How far the record moves the sum over records, before anything is done to the sum."""
-    bent: Bent | str | None = None
-    bends: frozenset[Slot] = frozenset()
-    gain: Gain = dataclasses.field(default_factory=lambda: Gain(object()))
-    sampled: bool = False
-    """Whether what it covers depends on draws, as a sum over a drawn batch does."""
-    covering: frozenset[int] = frozenset()
-    """Draws of its noise, by their numbers."""
-    choosing: frozenset[int] = frozenset()
-    """Draws that went into what it covers."""
-    carried: Place | None = None
-    joined_again: bool = False
-    output: str = ""
-    """Where it stands in the output of the program, if it does."""
-
-    @property
-    def weighted(self) -> Weight | None:
-        """Where the record, or the longest part of it, was multiplied by a number of its own."""
-        return max(self.weights, key=lambda weight: weight.before, default=None)
-
-    @property
-    def cost(self) -> float:
-        """Length of the difference in units of the noise: one over the multiplier."""
-        return float(np.sqrt(apart(self.moved, self.variance, self.blocks)))
-
-    @property
-    def cost_apart(self) -> float:
-        """The same if no coordinate's noise depended on another's."""
-        return float(np.sqrt(apart(self.moved, self.variance, ())))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Open:
-    """Releases that stand in a value as numbers times their coordinates."""
-
-    releases: tuple[Release, ...]
-    coordinates: Terms | None
-    """Of those that nobody has seen yet; None where all of them were seen."""
-
-
 @dataclasses.dataclass(eq=False, kw_only=True, slots=True)
 class Value:
     """A value on both sides; ``b`` is ``a`` itself where they do not differ."""
@@ -215,9 +73,12 @@ class Value:
     correlated: bool = False
     terms: Terms | None = None
     """Noise as a linear map of independent numbers, where that is known."""
+    sources: Terms | None = None
+    """Which independent numbers each coordinate of noise is made of, in whatever way, where that is known."""
     repeated: Place | None = None
     """Where one number of noise was put into several coordinates."""
     draw: Place | None = None
+    resized: Resized | None = None
     scaled: Scaled | None = None
     tag: Tag | None = None
     alone: int | None = None
@@ -252,6 +113,12 @@ class Value:
     """Where each part of a record was last multiplied by a number of its own, other than by differentiation."""
     longer: Place | None = None
     """Where the record was last made longer after that."""
+    filled: Place | None = None
+    """Where the smaller side got padding in the record's place; of a sum, if that padding counts in it."""
+    doubled: Place | None = None
+    """Where the record came to stand in more places than before."""
+    unclipped: Place | None = None
+    """Where something of the record that is not multiplied so was added to what is."""
     cut: Place | None = None
     """Where entries of the record were last bounded one by one."""
     released: int = 0

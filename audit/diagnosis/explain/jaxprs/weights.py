@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from audit.diagnosis.explain.jaxprs.facts import Weight
 from audit.diagnosis.explain.jaxprs.noise import SUMS
-from audit.diagnosis.explain.jaxprs.value import Value, Weight, first, host
+from audit.diagnosis.explain.jaxprs.value import Value, first, host
 from audit.diagnosis.explain.places import Place
 
 WEIGHING = frozenset({"mul", "div", "dot_general"})
@@ -31,7 +32,15 @@ def weigh(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool)
         out.single = np.size(out.a) == records or (name == "broadcast_in_dim" and ins[0].single)
     if out.single:
         out.made = _made(name, out, ins, at, derived)
-        out.rooted = (at, _length(out)) if name in ROOTS and not derived else first(value.rooted for value in ins)
+        out.rooted = (at, _length(out)) if name in ROOTS and not derived else _rooted(out, ins)
+    out.filled = _filled(out, ins, at)
+    out.doubled = first(value.doubled for value in ins if value.differs)
+    if out.doubled is None and name == "gather" and out.values and out.tag is not None and ins[0].tag is not None:
+        out.doubled = at if len(out.tag.slots) > len(ins[0].tag.slots) else None
+    out.unclipped = first(value.unclipped for value in ins if value.differs)
+    if out.unclipped is None and name in SUMS and len(ins) == 2:
+        both = all(value.differs and value.values for value in ins)
+        out.unclipped = at if both and bool(ins[0].weights) != bool(ins[1].weights) else None
     cuts = name in CUTTING and _is_own(out) and not out.single and out.values
     out.cut = at if cuts else first(value.cut for value in ins if value.differs)
     tagged = [value for value in ins if _is_own(value) and value.values]
@@ -62,9 +71,32 @@ def _made(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool)
     return same[0] if len(same) == 1 else at
 
 
+def _rooted(out: Value, ins: Sequence[Value]) -> tuple[Place, float] | None:
+    """The root that a number is made of; of several, as for the largest of them, the one that it is."""
+    roots = [value.rooted for value in ins if value.rooted is not None]
+    return first((*(root for root in roots if root[1] == _length(out)), *roots))
+
+
+def _filled(out: Value, ins: Sequence[Value], at: Place) -> Place | None:
+    """Where both sides got one size by padding; of a sum over records, if the padding in the record's place counts."""
+    before = first(value.filled for value in ins if value.differs)
+    if out.tag is not None:
+        grown = not out.sized and out.values and any(value.sized and value.values for value in ins)
+        return before or (at if grown else None)
+    for value in ins:
+        if value.filled is not None and value.tag is not None and value.tag.groups is None and not value.sized:
+            held = np.take(host(value.a), sorted(value.tag.slots), axis=value.tag.axis)
+            return value.filled if np.any(held) else None
+    return before
+
+
 def _is_longer(out: Value, ins: Sequence[Value]) -> bool:
-    """Whether the record moves a value further than all that it is made of."""
-    before = [_moved(value) for value in ins if value.differs]
+    """Whether the record moves a value further than all that it is made of.
+
+    Where the record is multiplied by a mask or by a constant, that is what it was before.
+    """
+    differing = [value for value in ins if value.differs]
+    before = [_moved(value) for value in [value for value in differing if value.values] or differing]
     return _moved(out) > (1 + SLACK) * float(np.linalg.norm(before)) > 0
 
 
@@ -90,7 +122,16 @@ def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
         before, by = _length(record), _length(factor)
         divided = name == "div" and tagged[-1] is factor
         times = float(np.divide(1.0, by)) if divided else by
-    return Weight(at, factor.made or at, before, before * times, times, factor.rooted)
+    return Weight(at, factor.made or at, _longest(record), before * times, times, factor.rooted)
+
+
+def _longest(value: Value) -> float:
+    """The length of one record, where a batch holds several that differ, or one of them more than once."""
+    if value.tag is None or value.tag.groups is not None or not value.tag.slots:
+        return _length(value)
+    rows = np.take(host(value.b), sorted(value.tag.slots), axis=value.tag.axis).astype(np.float64)
+    rows = np.moveaxis(rows, value.tag.axis, 0).reshape(len(value.tag.slots), -1)
+    return float(np.max(np.linalg.norm(rows, axis=1), initial=0.0))
 
 
 def _length(value: Value) -> float:

@@ -1,0 +1,191 @@
+"""What is known of a value beside its numbers: what they met, by what they were multiplied, what noise covers them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from audit.diagnosis.explain.places import Place
+from mechanisms.adapters.noise_terms import Blocks, Terms, apart
+
+Origin = Place | str
+"""Where a difference comes from: a line, or what no record's values make."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Leak:
+    """Where raw data met a release."""
+
+    at: Place
+    origin: Origin
+    read: Place
+    """Where the function that stands there first read them."""
+    muted: Place | None = None
+    """Where noise that was to cover them was multiplied by zero."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixed:
+    """Where other records than the differing one began to differ."""
+
+    at: Place
+    through: Origin | None
+    leak: Leak | None
+    muted: Place | None = None
+    """Where noise that was to cover that was multiplied by zero."""
+    clipped: bool = False
+    """Whether that is a sum of records that were multiplied by numbers of their own, as clipping does."""
+    overwritten: bool = False
+    """Whether these are choices, of which the number of records overwrites one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Idle:
+    """Raw data meet something in a number that is the same on both sides of this pair."""
+
+    at: Place
+    hidden: Place
+    """Where their difference went away."""
+    meets: str
+    """What they meet: RECORDS, RELEASE or NOISE of ``findings.py``."""
+
+
+Slot = tuple[Any, ...]
+"""One equation in one pass of a run: the same in every run of a program."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bent:
+    """Where what the record adds began to depend on the other records."""
+
+    at: Place
+    origin: Place
+    """Where records were taken together before."""
+    before: tuple[Slot, ...]
+    """What was read there."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """By what a value was multiplied since some equation."""
+
+    since: object
+    times: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Weight:
+    """The record was multiplied by a number of its own, as clipping does; two parts may be alike in all of it."""
+
+    at: Place
+    factor: Place
+    """Where that number was computed."""
+    before: float
+    """Length of the record."""
+    after: float
+    by: float
+    """The number."""
+    measured: tuple[Place, float] | None = None
+    """Where the length that it was made of was taken, and that length."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled:
+    """Noise was multiplied by something that is not the same on both sides."""
+
+    at: Place
+    since: Place | None
+    """Where that began to differ; None where it is a constant of the program."""
+    what: str
+    """What it depends on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Resized:
+    """Noise was multiplied by a number."""
+
+    at: Place
+    before: float
+    """Its deviation."""
+    times: float
+    again: bool
+    """Whether it was multiplied before: numbers of deviation 1 may be as large as they should be by chance."""
+
+
+@dataclasses.dataclass(eq=False)
+class Release:
+    """Noise met data: how far the record moves it, and the variance of what covers it."""
+
+    at: Place
+    draw: Place
+    origin: Origin | None
+    round: tuple[Any, ...]
+    first: bool
+    """Whether no earlier release feeds it."""
+    moved: np.ndarray
+    variance: np.ndarray
+    exact: bool
+    blocks: Blocks = ()
+    """Coordinates whose noise depends on one another's."""
+    terms: Terms | None = None
+    """Its noise as a linear map of independent numbers, where that is known."""
+    resized: Resized | None = None
+    """Where its noise was last multiplied by a number."""
+    drawn: int = 0
+    """Numbers of noise from which the variance was estimated; 0 where a program or a library's law tells it."""
+    unknown: str | None = None
+    """Why its cost is not judged, if it is not."""
+    lost: Place | None = None
+    """Where what it covers became no number."""
+    correlated: bool = False
+    """Whether its noise is made of noise that other releases have, too."""
+    nonlinear: Place | None = None
+    weights: tuple[Weight, ...] = ()
+    longer: Place | None = None
+    filled: Place | None = None
+    doubled: Place | None = None
+    unclipped: Place | None = None
+    cut: Place | None = None
+    summed: bool = False
+    """Whether it covers a sum over records, for certain."""
+    summed_by: float = 0.0
+    """How far the record moves the sum over records, before anything is done to the sum."""
+    bent: Bent | str | None = None
+    bends: frozenset[Slot] = frozenset()
+    gain: Gain = dataclasses.field(default_factory=lambda: Gain(object()))
+    sampled: bool = False
+    """Whether what it covers depends on draws, as a sum over a drawn batch does."""
+    covering: frozenset[int] = frozenset()
+    """Draws of its noise, by their numbers."""
+    choosing: frozenset[int] = frozenset()
+    """Draws that went into what it covers."""
+    carried: Place | None = None
+    joined_again: bool = False
+    output: str = ""
+    """Where it stands in the output of the program, if it does."""
+
+    @property
+    def weighted(self) -> Weight | None:
+        """Where the record, or the longest part of it, was multiplied by a number of its own."""
+        return max(self.weights, key=lambda weight: weight.before, default=None)
+
+    @property
+    def cost(self) -> float:
+        """Length of the difference in units of the noise: one over the multiplier."""
+        return float(np.sqrt(apart(self.moved, self.variance, self.blocks)))
+
+    @property
+    def cost_apart(self) -> float:
+        """The same if no coordinate's noise depended on another's."""
+        return float(np.sqrt(apart(self.moved, self.variance, ())))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Open:
+    """Releases that stand in a value as numbers times their coordinates."""
+
+    releases: tuple[Release, ...]
+    coordinates: Terms | None
+    """Of those that nobody has seen yet; None where all of them were seen."""
