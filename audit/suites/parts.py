@@ -75,6 +75,8 @@ def known_words(
     kind, kinds = table["kind"], known[part]
     if kind not in kinds:
         own = f'. For your own code write {{ function = "{kind}" }}' if ":" in str(kind) else did_you_mean(kind, kinds)
+        if CODE_KEY in table:
+            own += f'. If JAX traces your function, write {{ {CODE_KEY} = "{table[CODE_KEY]}" }} without a kind'
         raise SuiteError(
             f"{spec.at(part)}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(kinds))}."
         )

@@ -82,6 +82,14 @@ def test_wrong_words_are_refused(more, message):
         built(more)
 
 
+def test_a_function_under_an_unknown_kind_is_told_how_to_write_it():
+    suite = 'risk = 0.05\ntrials = 10\n[[audit]]\nname = "a"\nneighbours = "scalar_pair"\nclaim = "gaussian"\n'
+    suite += 'mechanism = { kind = "mechanism", function = "steps:mine" }\n'
+    told = r'unknown mechanism .*If JAX traces your function, write { function = "steps:mine" } without a kind'
+    with pytest.raises(SuiteError, match=told):
+        build(parse_suite(suite, "a.toml").audits[0])
+
+
 @pytest.mark.parametrize(("claim", "line"), [('"gausian"', 6), ('{ kind = "gausian", mu = 1.0 }', 6)])
 def test_an_unknown_kind_is_told_at_its_line(claim, line):
     suite = f'risk = 0.05\ntrials = 10\n[[audit]]\nname = "a"\nneighbours = "scalar_pair"\nclaim = {claim}\n'
