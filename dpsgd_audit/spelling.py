@@ -13,8 +13,12 @@ def closest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | 
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """' (did you mean ...?)', to stand behind a word that a message repeats, or nothing."""
-    close = closest(str(word), known, likeness=0.4)
+    """' (did you mean ...?)', to stand behind a word that a message repeats: a word like it, or one that it begins."""
+    text, words = str(word), list(known)
+    begun = [
+        each for each in words if (each.startswith(text) or text.startswith(each)) and min(len(each), len(text)) > 2
+    ]
+    close = closest(text, words) or closest(text, begun, likeness=0.0)
     return f" (did you mean {close!r}?)" if close else ""
 
 

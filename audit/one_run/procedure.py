@@ -26,6 +26,8 @@ DELTA = 1e-5
 """At which epsilon is proven where neither ``delta`` nor a claim names one."""
 UNFAIR = 1e-9
 """Coins are refused where their number of heads is less likely than this."""
+FEWEST_TO_WONDER = 100
+"""Canaries of which exactly half are included by chance less than once in twelve trainings."""
 NUMBERS = "the numbers of guesses were fixed before looking at these scores and coins"
 FLIPS = {
     "add_remove": "adds or removes one canary",
@@ -105,7 +107,8 @@ def one_run(
         each, sampled = risk / len(deltas), sampled_canaries(len(values), seed=seed)[order]
         found = tuple(guess_extremes(values[order], ordered, sampled=sampled, delta=own, risk=each) for own in deltas)
         numbers = (
-            f"delta {' and '.join(f'{own:g}' for own in deltas)} was fixed before looking at these scores and coins "
+            f"delta {' and '.join(f'{own:g}' for own in deltas)} {'was' if len(deltas) == 1 else 'were'} fixed before "
+            "looking at these scores and coins "
             "(how many coins are guessed was chosen by other coins, which are not guessed)"
         )
     return OneRun(
@@ -116,7 +119,7 @@ def one_run(
         risk=risk,
         seed=seed,
         tied=shared,
-        conditions=_conditions(relation, numbers=numbers, seed=_seed_condition(seed, tied=shared, found=found)),
+        conditions=_conditions(relation, coins, numbers=numbers, seed=_seed_condition(seed, tied=shared, found=found)),
         judgement=None if claim is None else judge(found, claim, delta=deltas[0], planned=planned),
         claim=claim,
         report_delta=deltas[0],
@@ -170,9 +173,14 @@ def _seed_condition(seed: int, *, tied: int, found: tuple[Guesses, ...]) -> tupl
     return (f"the seed {seed}, which {does}, was not tried out on these coins",) if does else ()
 
 
-def _conditions(relation: Relation, *, numbers: str, seed: tuple[str, ...]) -> tuple[str, ...]:
+def _conditions(relation: Relation, coins: np.ndarray, *, numbers: str, seed: tuple[str, ...]) -> tuple[str, ...]:
+    half = ""
+    if 2 * int(coins.sum()) == len(coins) >= FEWEST_TO_WONDER:
+        chance = float(binom.pmf(len(coins) // 2, len(coins), 0.5))
+        half = f" (exactly half were included, which fair coins do with probability {chance:.2g}: nothing is proven if "
+        half += "half was what you chose)"
     return (
-        "each canary was included by its own fair coin, independent of the other coins and of everything else",
+        f"each canary was included by its own fair coin, independent of the other coins and of everything else{half}",
         "the scores were computed from what the training released and from the canaries, never from the coins; "
         "they may depend on each other in any way",
         "one rule made every guess: highest scores 'in', lowest 'out'",

@@ -167,7 +167,7 @@ def remedy(record: AuditRecord) -> str:
         if record.one_run is not None:
             return "Nothing, for this claim and these canaries. Audit single steps before relying on it."
         whole = "" if record.releases in ("transcript", "final") else " and the whole training"
-        lines = f", and let {_replay(record)} {LINES}" if _of_the_user(record) else ""
+        lines = f", and let {_replay(record)}" if _of_the_user(record) else ""
         known = "" if record.exact_epsilon is None else f" {_known_leak(record)}"
         return f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
     close = f" {_capital(note)}" if (note := ended_early(record) or close_call(record)) else ""
@@ -243,7 +243,10 @@ def trained_once(records: tuple[AuditRecord, ...]) -> str:
 
 def _replay(record: AuditRecord) -> str:
     """What looks at the lines of the code that was audited: the command reads suites, the function takes the code."""
-    return "`audit.explain` (Python)" if record.suite is None else "`dpsgd-audit explain`"
+    called = "`audit.explain` (Python)" if record.suite is None else "`dpsgd-audit explain`"
+    # what callable_step was given may be NumPy, which no replay follows
+    torch = " if it draws with PyTorch" if "function" in record.mechanism.parameters else ""
+    return f"{called} {LINES}{torch}"
 
 
 def _secret(records: tuple[AuditRecord, ...]) -> str:
@@ -382,7 +385,7 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
     kept = "audit" if all(record.suite is None for record in records) else "suite"
     for record in records:
         if record.verdict == "no_violation_found" and _of_the_user(record):
-            return f"Nothing: every verdict is as expected. Keep the {kept} in CI, and let {_replay(record)} {LINES}."
+            return f"Nothing: every verdict is as expected. Keep the {kept} in CI, and let {_replay(record)}."
     return f"Nothing: every verdict is as expected. Keep the {kept} in CI to catch a change that leaks."
 
 

@@ -419,3 +419,12 @@ def test_revealed_coins_prove_the_declared_delta_or_nothing():
     assert (blind.epsilon(1e-4), blind.delta(0.0)) == (0.0, 0.0), "a bound of 0 shows nothing"
     with pytest.raises(ValueError, match="epsilon must be at least 0"):
         told.delta(-1.0)
+
+
+@pytest.mark.parametrize(("heads", "wonders"), [(500, True), (510, False)])
+def test_exactly_half_of_the_canaries_is_asked_about(heads, wonders):
+    coins = np.arange(1000) % 2 == 0
+    coins[1 : 2 * (heads - 500) : 2] = True
+    found = audit.one_run(np.random.default_rng(0).normal(size=1000), coins, risk=0.05)
+    assert found.included == heads
+    assert ("exactly half were included, which fair coins do with probability 0.025" in found.conditions[0]) == wonders

@@ -163,6 +163,10 @@ def test_where_no_violation_is_found_in_code_of_the_users_the_replay_of_its_line
     assert "Keep the audit in CI" in story((own,)).to_do
     listed = dataclasses.replace(own, suite={"risk": 0.05, "audits": 1, "seed": 0})
     assert "Keep the suite in CI, and let `dpsgd-audit explain` look for wrong lines." in story((listed,)).to_do
+    # a function of a seed may be NumPy, which no replay follows
+    seeded = dataclasses.replace(own, mechanism=dataclasses.replace(own.mechanism, parameters={"function": "my:step"}))
+    for told in (remedy(seeded), story((seeded,)).to_do):
+        assert "let `audit.explain` (Python) look for wrong lines if it draws with PyTorch." in told
     assert "explain" not in remedy(ours) + story((ours,)).to_do
     assert "explain" not in remedy(violation) + story((violation,)).to_do
 
