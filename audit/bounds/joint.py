@@ -165,7 +165,9 @@ def _level_set(statistic: float, claim: Corners, counts: ErrorCounts) -> Edge:
             growth = -n0 * step_p * np.log(p * (1 - x) / (x * (1 - p))) - n1 * step_q * np.log(
                 q * (1 - y) / (y * (1 - q))
             )
-        s = np.clip(s - (level - statistic) / growth, s / 8, end)
+            # counts on the curve have a statistic that is all rounding, and a ray too short for floats to show
+            step = np.where(growth > 0, (level - statistic) / growth, 0.0)
+        s = np.clip(s - step, s / 8, end)
     p, q, _ = along(s)
     inside = most > statistic
     left, bottom = ~inside & (to_left <= to_bottom), ~inside & (to_left > to_bottom)

@@ -145,6 +145,13 @@ def test_limits_of_the_counts():
     assert joint_p_value(counted(0, 5, 0), families.gaussian(mu=30.0)) == 1.0
 
 
+def test_counts_on_the_curve_have_no_warning_and_the_p_value_of_counts_there():
+    """71 + 73 errors of 2 x 180 lie on the line of delta .2 at epsilon 0, but for rounding: about half of all do."""
+    claim = families.epsilon_delta(epsilon=0.0, delta=0.2)
+    assert 0 < evidence(counted(71, 180, 73), tabulate(claim)) < 1e-20
+    assert 0.4 < joint_p_value(counted(71, 180, 73), claim) < 0.7
+
+
 def test_many_trials_agree_with_the_normal_limit():
     claim = CLAIMS["gaussian"]
     trials = 4_000_000
