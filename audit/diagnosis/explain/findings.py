@@ -98,7 +98,7 @@ class Round:
     judged: bool = True
     """Whether the multiplier is what the round costs; else something of the round was not followed."""
     scale: float = 1.0
-    """How many times larger the record was made, where it shows nothing as it is."""
+    """How many times larger the record was made, where it shows nothing as it is; negative with the opposite sign."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -194,7 +194,14 @@ def _table(rounds: tuple[Round, ...]) -> str:
     rows = [
         f"  {one.number:>5}  {one.sensitivity:>11.4g}  {one.noise_deviation:>15.4g}  {one.multiplier:>10.4g}"
         f"{'' if one.exact else '  (deviation estimated)'}{'' if one.judged else '  (not judged)'}"
-        f"{'' if one.scale == 1 else f'  (the record made {one.scale:,g} times larger)'}"
+        f"{'' if one.scale == 1 else f'  (the record {resized(one.scale)})'}"
         for one in rounds
     ]
     return "\n".join(["  round  sensitivity  noise deviation  multiplier", *rows])
+
+
+def resized(scale: float) -> str:
+    """How the record was changed: as words after it."""
+    size = abs(scale)
+    made = f"made {size:,g} times larger" if size >= 1 else f"made {1 / size:,g} times smaller"
+    return f"{made} with the opposite sign" if scale < 0 else made

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,8 @@ NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
 MOST_FIELDS = 64
 MOST_CALLERS = 8
-DEVIATIONS = re.compile(r"sigma|std|dev|scale|noise|multiplier", re.IGNORECASE)
-BOUNDS = re.compile(r"clip|bound|norm|sensitivity", re.IGNORECASE)
+DEVIATIONS = re.compile(r"sigma|std|dev|scale|noise|multiplier|(^|_)sd(_|$)", re.IGNORECASE)
+BOUNDS = re.compile(r"clip|bound|norm|sensitivity|radius|^c$", re.IGNORECASE)
 """Names of what a deviation is made of: any other number, such as a divisor, may be equal to it by chance."""
 
 
@@ -116,6 +116,11 @@ def not_handed(code: Callable[[], object], place: Place, number: float) -> Place
     return place
 
 
+def bounds_given(code: Callable[[], object]) -> set[float]:
+    """The numbers that functions of the user's read under names of clipping norms."""
+    return {value for call in _watched(code)[0] for name, value in call.numbers if BOUNDS.search(name)}
+
+
 def _holds(call: Call, frame: Frame) -> bool:
     path, line = frame
     return call.path == path and call.lines[0] <= line <= call.lines[1]
@@ -148,7 +153,10 @@ def _call(frame: FrameType) -> Call:
     given += [(name, module[name]) for module in modules for name in code.co_names if name in module]
     for local, value in frame.f_locals.items():
         read |= {inner for name in read for inner in _read_by_property(value, name)}
-        given += [(local, value), *((name if name in read else "", field) for name, field in _fields(value))]
+        fields = _fields(value)
+        inside = [field for name, field in fields if name in read and _is_configuration(field)]
+        fields += [inner for field in inside for inner in _fields(field)]
+        given += [(local, value), *((name if name in read else "", field) for name, field in fields)]
     return Call(code.co_filename, _lines(code), _numbers(given), _numbers(held), _callers(frame))
 
 
@@ -195,6 +203,11 @@ def _read_by_property(value: Any, name: str) -> Iterable[str]:
 def _lines(code: CodeType) -> tuple[int, int]:
     lines = [line for _, _, line in code.co_lines() if line]
     return min(lines, default=0), max(lines, default=0)
+
+
+def _is_configuration(given: Any) -> bool:
+    """Whether it only holds values: what an object of the user's keeps beside tensors and modules."""
+    return isinstance(given, dict | tuple | SimpleNamespace) or dataclasses.is_dataclass(given)
 
 
 def _fields(given: Any) -> list[tuple[str, Any]]:

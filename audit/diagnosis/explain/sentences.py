@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Set
 
-from audit.diagnosis.explain.findings import Finding, Kind
+from audit.diagnosis.explain.findings import Finding, Kind, resized
 from audit.diagnosis.explain.places import (
     NOWHERE,
     Frame,
@@ -106,7 +106,7 @@ def too_little(
     if draw.nearest == at.nearest:
         noise = f"The noise drawn and added at {spelled(at)}{called}"
     words |= {"noise": noise, "what": what, "due": due, "parts": parts}
-    words["larger"] = "" if scale == 1 else f", made {scale:,g} times larger,"
+    words["larger"] = "" if scale == 1 else f", {resized(scale)},"
     told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, draw=draw, **words)
     if known is not None:
         right = f"The function at {spelled(lead)} is given the right deviation, {known:.4g}."
@@ -139,9 +139,12 @@ def carried_unseen(carried: Place, runs: int) -> str:
     )
 
 
-def too_far(clip: float | None) -> str:
-    """That the record moves a sum by more than the clipping norm that was stated: a clause."""
-    return f", more than the stated bound of {clip:g}"
+def too_far(clip: float | None, *, own: bool = False) -> str:
+    """That the record moves a sum by more than the clipping norm: a clause.
+
+    ``own``: nobody stated it; the code is given it, and its noise is right for it.
+    """
+    return f", more than the code's own bound of {clip:.4g}" if own else f", more than the stated bound of {clip:g}"
 
 
 def held_again(at: Place) -> str:

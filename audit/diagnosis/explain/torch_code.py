@@ -14,9 +14,9 @@ import numpy as np
 
 from audit.diagnosis.explain.broken_off import broken_off, own_error
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
-from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked
+from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked, resized
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
-from audit.diagnosis.explain.numbers_given import went_wrong
+from audit.diagnosis.explain.numbers_given import bounds_given, went_wrong
 from audit.diagnosis.explain.places import (
     NOWHERE,
     Frame,
@@ -47,7 +47,7 @@ from audit.diagnosis.explain.sentences import (
     too_few_numbers,
     too_little,
 )
-from audit.diagnosis.explain.wrong_lengths import Number, is_measured, mismeasured
+from audit.diagnosis.explain.wrong_lengths import SAME, Number, is_measured, mismeasured
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise
@@ -173,6 +173,8 @@ def _too_little(
     due, cost, more, known = words["due"], words["cost"], "", None
     least, most = cost.between
     uneven = most > (1 + SLACK) * least
+    own = None if uneven or cost.shared or "carried" in places else _own_bound(stated, cost, once_more)
+    stated = stated if own is None else dataclasses.replace(stated, clip=own)
     exceeds = stated.clip is not None and cost.sensitivity > stated.reach * stated.clip * (1 + SLACK)
     bound, (largest, many) = implied_bound(stated, None if uneven else most), cost.largest
     clauses = {
@@ -190,7 +192,7 @@ def _too_little(
         more = earlier_rounds(places["carried"], lead, begun)
     elif exceeds or apart:
         lead = places["origin"] if bounded is NOWHERE else bounded
-        more = f"{too_far(stated.clip) if exceeds else ''}{apart}"
+        more = f"{too_far(stated.clip, own=own is not None) if exceeds else ''}{apart}"
         made = [place(one.numbers[-1].where) for one in cost.weights]
         if apart and len(made) > 1:
             lead = taken_apart(made)
@@ -226,6 +228,20 @@ def _too_little(
         deviation=cost.own_deviation if uneven else cost.deviation,
         multiplier=cost.multiplier,
     )
+
+
+def _own_bound(stated: Stated, cost: Any, once_more: Callable[[], None]) -> float | None:
+    """The clipping norm that the noise is right for, where nobody stated one and the code is given that one.
+
+    None where the code is also given a bound as large as what the record moves: then the noise may be the fault.
+    """
+    if stated.clip is not None or not stated.due:
+        return None
+    bound, moved = (length / stated.reach for length in (cost.deviation / stated.due, cost.sensitivity))
+    given = bounds_given(once_more)
+    if any(abs(one - moved) <= SLACK * moved for one in given):
+        return None
+    return next((one for one in given if abs(one - bound) <= SAME * bound), None)
 
 
 def _wrong_factor(weights: Sequence[Any], clip: float | None) -> tuple[Place, str] | None:
@@ -275,9 +291,11 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable
         return after_sum(**places, readers=readers)
     if fact.kind == Kind.CHANGED_AFTER_RELEASE:
         number = places.get("number", NOWHERE)
-        return changed_after_release(places["at"], None, readers, fact.words["origin"], number)
+        scale = fact.words.get("scale", 1.0)
+        resized_to = "" if scale == 1 else f" (with the record {resized(scale)})"
+        return changed_after_release(places["at"], None, readers, f"{fact.words['origin']}{resized_to}", number)
     if fact.kind == Kind.RECORDS_MIXED_BEFORE_SUM:
-        return mixed(**places)
+        return mixed(**{"through": fact.words.get("by"), **places})
     if fact.kind == Kind.NOT_CLIPPED:
         return found(Kind(fact.kind), origin=places["origin"], at=places["at"], made="summed", **fact.words)
     if fact.kind == Kind.TOO_LITTLE_NOISE:

@@ -42,6 +42,12 @@ def releases_differ(one: Run, other: Run) -> bool:
     return outputs_differ(one, other) or any(apart_from(after[slot].value, before[slot].value) for slot in before)
 
 
+def first_sums_differ(one: Run, other: Run) -> bool:
+    """Whether noise is first added to something else."""
+    before, after = (next(iter(run.releases.meetings.values()), None) for run in (one, other))
+    return before is None or after is None or apart_from(before.value, after.value)
+
+
 def apart_from(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors differ by more than rounding."""
     if one.shape != other.shape:

@@ -115,8 +115,7 @@ class Bank:
         axis, common = axes[0], min(known.size(axes[0]), value.size(axes[0]))
         value.narrow(axis, 0, common).copy_(known.narrow(axis, 0, common))
         if value.size(axis) > known.size(axis):
-            if axis == 0:
-                self._choose(name, value, common, {})
+            self._choose(name, value, common, {})
             self._values[slot] = value.clone()
 
     def _others(self, value: torch.Tensor) -> dict[int, bool]:
@@ -127,10 +126,13 @@ class Bank:
         return dict(zip(others, self._company, strict=False))
 
     def _choose(self, name: str, value: torch.Tensor, index: int, others: dict[int, bool]) -> None:
-        """Let a Poisson sampler take the record: a batch without it shows nothing of what it does."""
-        if self.place is None or self.taken is None or value.dim() != 1:
+        """Let a Poisson sampler take the record: a batch without it shows nothing of what it does.
+
+        Its draw has one number for each record, in a row, a column or any other shape with one long axis.
+        """
+        if self.place is None or self.taken is None or value.numel() != max(value.shape, default=0):
             return
-        if len(value) not in (self.place.records, self.place.records + 1):
+        if value.numel() not in (self.place.records, self.place.records + 1):
             return
         if name in UNIFORM and value.is_floating_point():
             takes, leaves = self.taken, LARGEST_UNIFORM - self.taken
@@ -138,11 +140,12 @@ class Bank:
             takes, leaves = 1, 0
         else:
             return
+        numbers = value.view(-1)
         for place, taken in others.items():
-            value[place] = takes if taken else leaves
+            numbers[place] = takes if taken else leaves
             self.in_company = True
-        if index < len(value):
-            value[index] = takes
+        if index < len(numbers):
+            numbers[index] = takes
 
     def _choose_alone(self, name: str, value: torch.Tensor, passed: int) -> None:
         """The same where a loop over records draws one number for each: ``passed`` records came before this one."""

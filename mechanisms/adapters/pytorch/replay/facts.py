@@ -25,7 +25,7 @@ class Cost:
 
     number: int
     scale: float
-    """How many times larger the record was made."""
+    """How many times larger the record was made; negative where its sign was changed."""
     sensitivity: float
     deviation: float
     multiplier: float

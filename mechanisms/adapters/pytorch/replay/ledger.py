@@ -40,15 +40,16 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Bend:
-    """Something that is not linear: the sum of its result, that of the absolute values, and where records were summed.
+    """Something that is not linear: sums of its result, and where records were summed.
 
     What a record adds to the sum is the same among other records, unless several records were taken together before.
     """
 
-    total: float
-    size: float
+    sums: traces.Weighed
     where: Stack
     summed: Stack
+    factor: float | None = None
+    """Of a multiple: by which number. It is linear unless the number depends on the records."""
 
 
 class Ledger:
@@ -64,6 +65,8 @@ class Ledger:
         self._choices: dict[Slot, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.bends: dict[Slot, Bend] = {}
         self.choice = Choice()
+        self.normalising: set[Stack] = set()
+        """Where batch normalisation mixed records."""
         self.read: dict[Stack, list[float]] = {}
         """Numbers of the data that Python read, by where it did, the last place last."""
         self._counts: collections.Counter[Slot] = collections.Counter()
@@ -83,10 +86,10 @@ class Ledger:
         other = None if self.reference is None else self.reference._pictures.get(slot)
         return other is None or other.shape != seen.shape or seen.like(other, 0.1 * traces.tolerance(done.out))
 
-    def bend(self, done: Operation, summed: Stack) -> None:
-        """Remember the result of something that is not linear."""
-        seen = traces.picture(done.out)
-        self.bends[self.slot(done.where, done.name, "bend")] = Bend(seen.total, seen.size, done.where, summed)
+    def bend(self, done: Operation, summed: Stack, factor: float | None = None) -> None:
+        """Remember the result of something that is not linear, or of a multiple by a number of Python's."""
+        slot = self.slot(done.where, done.name, "bend")
+        self.bends[slot] = Bend(traces.weighed(done.out), done.where, summed, factor)
 
     def compare_choice(self, done: Operation) -> None:
         """Whether the records that both datasets have are chosen alike, and at the same rates."""
@@ -171,10 +174,15 @@ class Ledger:
             found.summed = done.where
         if found.ragged and other.shape[1:] == shape[1:]:
             apart = traces.rows_that_differ(other, traces.rows(done.out), traces.tolerance(done.out))
-            _mix(done, found, mixes=bool(apart.any()))
+            self._mix(done, found, mixes=bool(apart.any()))
             found.row = int(apart.int().argmax()) if apart.any() else len(done.out) - 1
         elif not found.ragged and not found.summed:
-            _mix(done, found, mixes=_most_rows_differ(other, done.out))
+            self._mix(done, found, mixes=_most_rows_differ(other, done.out))
+
+    def _mix(self, done: Operation, found: Cell, *, mixes: bool) -> None:
+        if mixes and not found.mixed and "batch_norm" in done.name:
+            self.normalising.add(done.where)
+        _mix(done, found, mixes=mixes)
 
     def row_of_number(self, done: Operation) -> int | None:
         """The same of one number: whether the reference has none here."""

@@ -29,6 +29,7 @@ OTHER_BATCHES = Fact(
         "size is computed from the number of records, or those that were taken and others fill a fixed number of places"
     },
 )
+DEPENDS = "what the record adds to the sum depends on the other records, and the line that makes it so was not found"
 REPEATED = (
     "a batch holds a record more than once, as where it is padded with copies, and how often depends on the other "
     "records"
@@ -116,7 +117,7 @@ def mixing(company: Company, other: Run, suspects: list[int], *, elsewhere: bool
     facts = []
     for _, event in changed:
         mixed = event.mixed and not elsewhere
-        facts.append(_mixed(event) if mixed else _bent(event, company.bends(smaller=elsewhere), other))
+        facts.append(_mixed(event, other) if mixed else _bent(event, company.bends(smaller=elsewhere), other))
     return list({fact.stacks.get("at"): fact for fact in reversed(facts)}.values())[::-1]
 
 
@@ -130,8 +131,11 @@ def _repeated(at: Stack) -> Fact:
 
 
 def _bent(event: Event, bends: list[dict[Slot, Bend]], other: Run) -> Fact:
-    """What is not linear in several records: a sum of theirs, the largest of them, or who is taken."""
-    origin, *at = _bent_at(event, bends)
+    """What is not linear in several records: a sum of theirs, the largest of them, their number, or who is taken."""
+    places = _bent_at(event, bends, other.backward)
+    if isinstance(places, Fact):
+        return places
+    origin, *at = places
     made = other.sums.get(origin, set())
     if origin in other.taken and not made & ADDING_UP:
         return Fact(kind="records_mixed_before_sum", stacks={"at": origin})
@@ -140,7 +144,10 @@ def _bent(event: Event, bends: list[dict[Slot, Bend]], other: Run) -> Fact:
     return _clipped(origin, *at)
 
 
-def _mixed(event: Event) -> Fact:
+def _mixed(event: Event, other: Run) -> Fact:
+    if event.mixed in other.ledger.normalising:
+        by = {"by": "batch normalisation"}
+        return Fact(kind="records_mixed_before_sum", stacks={"at": event.mixed}, words=by)
     through = {"through": event.mixed_by} if event.mixed_by and event.mixed_by != event.mixed else {}
     return Fact(kind="records_mixed_before_sum", stacks={"at": event.mixed, **through})
 
@@ -149,19 +156,43 @@ def _clipped(origin: Stack, *at: Stack) -> Fact:
     return Fact(kind="clipped_after_sum", stacks={"origin": origin, "at": at[-1], "measured": at[0]})
 
 
-def _bent_at(event: Event, bends: list[dict[Slot, Bend]]) -> tuple[Stack, ...]:
+def _bent_at(event: Event, bends: list[dict[Slot, Bend]], backward: set[Stack]) -> tuple[Stack, ...] | Fact:
     """Where records were summed, and each place where what the record adds depends on the others, in order.
 
-    The four are those of the two sides as they are, and among other records.
+    The four are those of the two sides as they are, and among other records. ``backward`` are places where PyTorch
+    computes gradients by itself: what those depend on was made elsewhere. A division by the number of records, or no
+    place at all, is a fact of its own.
     """
     found: list[tuple[Stack, Stack]] = []
     for slot, bend in bends[1].items():
         own = [run.get(slot) for run in bends]
-        without, with_record, without_then, with_then = (0.0 if one is None else one.total for one in own)
+        sums = [one.sums for one in own if one is not None]
+        alike = len({one.shape for one in sums}) == 1
+        without, with_record, without_then, with_then = (
+            0.0 if one is None else one.sums.by_place if alike else one.sums.by_column for one in own
+        )
         added, then = with_record - without, with_then - without_then
-        size = max(one.size for one in own if one is not None)
+        size = max(one.size for one in sums)
+        factors = [one.factor for one in own if one is not None and one.factor is not None]
+        if bend.where in backward or (factors and _all_alike(factors)):
+            continue
         if bend.where in event.bends and abs(added - then) > SLACK * (abs(added) + abs(then)) + traces.TOLERANCE * size:
+            if not found and factors and _are_counts(factors):
+                return Fact(kind="records_mixed_before_sum", stacks={"at": bend.where}, words={"by": "their number"})
             found.append((event.bent_sum if bend.where == event.bent else bend.summed or event.bent_sum, bend.where))
+    if not found and event.bent in {bend.where for bend in bends[1].values()}:
+        # it was looked at, and what the record adds there is the same among others
+        return Fact(kind="not_followed", stacks={"at": event.origin}, words={"why": DEPENDS})
     if not found:
         return event.bent_sum, event.bent
     return found[0][0], *(where for _, where in found)
+
+
+def _all_alike(numbers: list[float]) -> bool:
+    return max(numbers) - min(numbers) <= traces.TOLERANCE * max(map(abs, numbers))
+
+
+def _are_counts(factors: list[float]) -> bool:
+    """Whether all of them are numbers of records, or one over such a number."""
+    sides = factors, [1 / one for one in factors if one]
+    return any(all(one > 0.5 and abs(one - round(one)) <= traces.TOLERANCE * one for one in side) for side in sides)

@@ -11,11 +11,12 @@ import torch
 
 from mechanisms.adapters.pytorch.replay import uneven_noise
 from mechanisms.adapters.pytorch.replay.comparing import (
+    first_sums_differ,
     length_of,
     releases_differ,
     round_costs,
 )
-from mechanisms.adapters.pytorch.replay.differing_outputs import OTHER_NUMBER, differing
+from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, differing
 from mechanisms.adapters.pytorch.replay.draws import Bank
 from mechanisms.adapters.pytorch.replay.empty_batches import Nobody, lines_run, turned_away, without_noise
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
@@ -80,6 +81,9 @@ class Replay(Runs):
                 return self._answer(one, other, ())
             self._about_ranks(other)
             largest += self._about_clipping(one, other)
+            for run, scale in zip(largest[1:], SCALES, strict=False):
+                if self._changes(one, run, scale):
+                    del largest[1:]
         reused = all(fact.kind == "key_used_twice" for fact in self._facts)
         own = {self._seed, stream_of(self._seed)}
         if reused and not drawn_by_the_seed(other, own):
@@ -101,6 +105,7 @@ class Replay(Runs):
         costs = [
             list(round_costs(run.releases.events, scale)) for run, scale in zip(largest, (1.0, *SCALES), strict=False)
         ]
+        costs += self._costs_otherwise(one, other, costs)
         told: Sequence[Cost] = costs[0]
         dependent = any("shared" in fact.stacks for fact in self._facts)
         if not self._about_tensors(one, other) and self._stated is not None and not dependent:
@@ -292,6 +297,29 @@ class Replay(Runs):
             return []
         return runs
 
+    def _costs_otherwise(self, one: Run, other: Run, costs: Sequence[Sequence[Cost]]) -> list[list[Cost]]:
+        """What a smaller record costs, and one of the other sign where the record is too short to be clipped.
+
+        A length that leaves out a bias is nearly right for a large record. None where one as it is costs too much.
+        """
+        numbers = sum(out.value.numel() for out in one.outputs.values())
+        if self._stated is None or self._place is None or self._facts or not costs[0] or numbers > MOST_TWICE:
+            return []
+        least = min(cost.multiplier for found in costs for cost in found)
+        if least * (1 + SLACK) < self._stated:
+            return []
+        found = []
+        for scale in (1 / FACTOR,) if least <= self._stated * (1 + SLACK) else (1 / FACTOR, -FACTOR):
+            dataset = enlarged(self._with, self._place.index, scale)
+            run = None if dataset is None else self._further(dataset, one)
+            if run is None or run.releases.astray or len(run.releases.events) != len(other.releases.events):
+                continue
+            if self._changes(one, run, scale):
+                return []
+            own = list(round_costs(run.releases.events, scale))
+            found += [own] if all(math.isfinite(cost.sensitivity) for cost in own) else []
+        return found
+
     def _keeps_promise(self, run: Run) -> bool:
         """Whether a record so large moves every release by no more than is promised, or by next to nothing."""
         costs = list(round_costs(run.releases.events))
@@ -340,11 +368,23 @@ class Replay(Runs):
         """A released value that meets a number of the data: with where Python read it, if it is such a number."""
         if fact.words.get("origin") != OTHER_NUMBER:
             return fact
+        deciding = []
         for where in reversed(other.ledger.read_otherwise()):
             again = self._further(self._without, None, swayed={where: True})
             if again is not None and releases_differ(one, again):
-                return dataclasses.replace(fact, stacks={**fact.stacks, "number": where})
-        return fact
+                deciding.append((first_sums_differ(one, again), where))
+        if not deciding:
+            return fact
+        # one that changes no sum does something else
+        _, number = min(deciding, key=lambda found: found[0])
+        return dataclasses.replace(fact, stacks={**fact.stacks, "number": number})
+
+    def _changes(self, one: Run, run: Run, scale: float) -> bool:
+        """Whether a record of another size changes a released value, where the record as it is shows nothing."""
+        told, _ = ([], False) if self._facts else differing(one, run, lambda noised: False)
+        changed = [self._with_number(fact, one, run) for fact in told if fact.kind == CHANGED]
+        self._facts += [dataclasses.replace(fact, words={**fact.words, "scale": scale}) for fact in changed]
+        return bool(changed)
 
     def _moves_without_draws(self, one: Run) -> bool:
         """Whether another seed changes something although every draw that is seen stays as it was."""

@@ -13,8 +13,8 @@ from mechanisms.adapters.pytorch.replay.ledger import Ledger
 from mechanisms.adapters.pytorch.replay.operation import Operation
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.releases import Releases
-from mechanisms.adapters.pytorch.replay.stacks import Stack
-from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, record_sum
+from mechanisms.adapters.pytorch.replay.stacks import Stack, in_backward
+from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, multiple, record_sum
 from mechanisms.adapters.pytorch.replay.terms import laid, variance_in
 from mechanisms.adapters.pytorch.replay.weights import weighed
 
@@ -60,6 +60,8 @@ class Results:
         """Where a sum of an earlier round was added to a later one, and where the tensor of both was last emptied."""
         self.raw: dict[Stack, tuple[Stack, int]] = {}
         """Where a released value met raw data, where those were summed, and in which round."""
+        self.backward: set[Stack] = set()
+        """Where PyTorch computed gradients by itself, which bounds no sum."""
         self._constants = Memory()
         self._spread = Memory()
         """Where a tensor was last spread over more places than it has numbers."""
@@ -204,13 +206,15 @@ class Results:
         if found.summed == done.where and done.name in TAKING:
             self.taken.add(done.where)
         if done.name in noise.ADDING and len(done.pairs) == 1:
-            made = [self._constants.get(part) for part in done.args if isinstance(part, torch.Tensor)]
+            constants = (part for part in done.args if isinstance(part, torch.Tensor) and done.cell(part) is None)
+            made = [self._constants.get(part) for part in constants]
             self.plain[done.where] = next((cell.drawn for cell in made if cell is not None), ())
         if record_sum(done):
             self.sums[done.where].add(done.name)
         rounds = {cell.round for cell in own if cell.summed}
         found.round = self.releases.round if found.summed == done.where else max(rounds, default=0)
-        if len(rounds) > 1 and done.name in noise.ADDING | AVERAGING:
+        kept = {cell.round for cell in own if cell.summed and not cell.changed}
+        if len(kept) > 1 and done.name in noise.ADDING | AVERAGING:
             found.carried = found.carried or done.where
             if (begun := self._constants.get(out)) is not None:
                 self.begun[done.where] = begun.drawn
@@ -220,8 +224,15 @@ class Results:
         found.bends = frozenset().union(*(cell.bends for cell in own))
         last = next((cell for cell in reversed(own) if cell.bounded), None)
         found.bounded, found.each = (last.bounded, last.each) if last else ((), False)
+        summed = next((cell.summed for cell in own if cell.summed), ())
+        if in_backward():
+            self.backward.add(done.where)
+        elif summed and (factor := multiple(done)) is not None:
+            scaled = done.cell(done.args[1]) if done.name in noise.ADDING else None
+            self.ledger.bend(done, summed if scaled is None else scaled.summed, factor)
+            found.bends |= {done.where}
         if out.is_floating_point() and bends(done):
-            self.ledger.bend(done, next((cell.summed for cell in own if cell.summed), ()))
+            self.ledger.bend(done, summed)
             found.bends |= {done.where}
             found.bounded, found.each = done.where, done.name in CLAMPING
             found.drowned = done.where if found.noised else ()
@@ -231,7 +242,7 @@ class Results:
         plain = not found.bent and found.summed and not ragged and not found.ragged
         if plain and (bends(done) or self.ledger.other_factor(done)):
             found.bent = done.where
-            found.bent_sum = next((cell.summed for cell in own if cell.summed), found.summed)
+            found.bent_sum = summed or found.summed
         if done.name in COMPARING and out.numel() == 1:
             found.margin = float(done.args[0]) - float(done.args[1])
         return found

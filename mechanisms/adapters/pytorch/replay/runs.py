@@ -98,7 +98,9 @@ class Runs:
         such = "records that do not fill the last one are left out"
         if self._bank.permuted:
             such = "batches are cut from a permutation, which has no draws in common for N and N + 1 records"
-        why = f"in {ATTEMPTS} runs the record changed nothing that is released: no batch held it, as where {such}"
+        held = self._place is not None and any(self._place.index in rows for rows in other.batches.values())
+        reason = "its gradient is zero" if held else f"no batch held it, as where {such}, or its gradient is zero"
+        why = f"in {ATTEMPTS} runs the record changed nothing that is released: {reason}"
         self._say("not_followed", {}, why=why)
         return one, other
 

@@ -18,6 +18,10 @@ DEEPEST = 12
 """Frames that tell one place from another."""
 
 
+ENGINE = "_engine_run_backward"
+"""The function of PyTorch's that runs a backward pass."""
+
+
 @functools.lru_cache(maxsize=4096)
 def told(path: str) -> bool:
     """Whether a frame of this file says anything: not PyTorch's, Python's or this toolkit's own."""
@@ -42,3 +46,13 @@ def stack(innermost: FrameType | None = None) -> Stack:
             found.append((frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return tuple(found)
+
+
+def in_backward(innermost: FrameType | None = None) -> bool:
+    """Whether the operation is one of PyTorch's own backward pass, and not of a hook that the pass calls."""
+    frame = innermost or sys._getframe(2)
+    while frame is not None and not told(frame.f_code.co_filename):
+        if frame.f_code.co_name == ENGINE:
+            return True
+        frame = frame.f_back
+    return False

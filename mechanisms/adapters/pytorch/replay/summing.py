@@ -45,3 +45,16 @@ def bends(done: Operation) -> bool:
     if done.name in STRAIGHT:
         return False
     return sum(cell.data for cell in done.cells) > 1 or done.name not in noise.SCALING | PRODUCTS
+
+
+def multiple(done: Operation) -> float | None:
+    """By which number of Python's a tensor is multiplied or divided; of a mean, by how many records it divides."""
+    if done.name == "mean":
+        (part,) = (part for part, cell in done.pairs if cell.data)
+        return part.numel() / max(1, done.out.numel())
+    if done.name in noise.ADDING:
+        number = done.kwargs.get("alpha")
+    else:
+        number = next((part for part in done.args if isinstance(part, int | float)), None)
+        number = number if done.name in noise.SCALING else None
+    return None if number is None or isinstance(number, bool) else float(number)

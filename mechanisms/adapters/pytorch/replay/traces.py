@@ -39,6 +39,25 @@ def picture(tensor: torch.Tensor) -> Picture:
 
 
 @dataclasses.dataclass(frozen=True)
+class Weighed:
+    """Sums of a tensor whose numbers have weights, since plain sums of gradients may all be zero."""
+
+    shape: tuple[int, ...]
+    by_column: float
+    """Every row of the first axis has the same weights: it does not matter where a record stands."""
+    by_place: float
+    size: float
+
+
+def weighed(tensor: torch.Tensor) -> Weighed:
+    """Of one tensor."""
+    table = tensor.detach().to(torch.float64).reshape(len(tensor) if tensor.dim() else 1, -1)
+    rows, columns = (1.5 + torch.arange(length, dtype=torch.float64).add(1).cos() for length in table.shape)
+    sums = table @ columns
+    return Weighed(tuple(tensor.shape), float(sums.sum()), float(sums @ rows), float(table.abs().sum()))
+
+
+@dataclasses.dataclass(frozen=True)
 class Rows:
     """The same for each row of the first axis."""
 

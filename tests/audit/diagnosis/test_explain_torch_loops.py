@@ -1,0 +1,252 @@
+"""Loops that add up the gradients of single records in PyTorch: what is said of each of their faults is true."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import numpy as np
+import pytest
+
+import mechanisms
+from audit.diagnosis.explain import explain
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import TensorDataset  # noqa: E402
+
+CLIP, NOISE, RATE, ROUNDS = 0.7, 1.3, 0.5, 2
+X = (np.random.default_rng(5).normal(size=(8, 3)) * np.linspace(0.2, 3, 8)[:, None]).astype("f4")
+Y = np.arange(8) % 2
+
+
+def pair(scale=1.0):
+    rows = X.copy()
+    rows[-1] *= scale
+    sides = [TensorDataset(torch.tensor(rows[:count]), torch.tensor(Y[:count])) for count in (7, 8)]
+    return mechanisms.Neighbours(without=sides[0], with_record=sides[1], relation="add_remove")
+
+
+def told(train, *, scale=1.0, releases="transcript", **stated):
+    stated = {"clip": CLIP, "noise_multiplier": NOISE, **stated}
+    training = mechanisms.torch_training(train, releases=releases)
+    return explain(training, pair(scale), key=jax.random.key(1), **stated)
+
+
+class Sums:
+    """Sums of clipped gradients, record by record, and a step with their noise."""
+
+    def __init__(self):
+        self.net = nn.Linear(3, 2)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.leaves = list(self.net.parameters())
+        self.begin()
+
+    def begin(self):
+        self.sums = [torch.zeros_like(leaf) for leaf in self.leaves]
+
+    def factor(self):
+        return min(1.0, CLIP / (sum(float(leaf.grad.norm()) ** 2 for leaf in self.leaves) ** 0.5 + 1e-9))
+
+    def add(self):
+        factor = self.factor()
+        for total, leaf in zip(self.sums, self.leaves, strict=True):
+            total.add_(leaf.grad, alpha=factor)
+            leaf.grad = None
+
+    def noise(self, leaf):
+        return torch.normal(0.0, NOISE * CLIP, leaf.shape)
+
+    def step(self, divisor=4.0):
+        for total, leaf in zip(self.sums, self.leaves, strict=True):
+            leaf.grad = (total + self.noise(leaf)) / divisor
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.begin()
+
+
+def train(sums, dataset, seed):
+    torch.manual_seed(seed)
+    own = sums()
+    for _ in range(ROUNDS):
+        for index in torch.nonzero(torch.rand(len(dataset)) < RATE).flatten().tolist():
+            x, y = dataset[index]
+            nn.functional.cross_entropy(own.net(x[None]), y[None]).backward()
+            own.add()
+        own.step()
+    return own.net
+
+
+class PilingUp(Sums):
+    def add(self):
+        factor = self.factor()
+        for total, leaf in zip(self.sums, self.leaves, strict=True):
+            total.add_(leaf.grad, alpha=factor)  # clipped_after_sum
+
+
+class BoundedTogether(Sums):
+    def add(self):
+        for total, leaf in zip(self.sums, self.leaves, strict=True):
+            total.add_(leaf.grad)
+            leaf.grad = None
+        length = float(nn.utils.get_total_norm(self.sums))
+        torch._foreach_mul_(self.sums, min(1.0, CLIP / (length + 1e-9)))  # clipped_after_sum
+
+
+class NoiseForMatrices(Sums):
+    def noise(self, leaf):
+        return torch.normal(0.0, NOISE * CLIP, leaf.shape) if leaf.dim() > 1 else 0.0  # released_without_noise
+
+
+@pytest.mark.parametrize("sums", [PilingUp, BoundedTogether, NoiseForMatrices], ids=lambda sums: sums.__name__)
+def test_the_line_of_a_loop_is_named_and_not_the_backward_pass(sums):
+    found, *others = told(lambda dataset, seed: train(sums, dataset, seed)).findings
+    source, start = inspect.getsourcelines(sums)
+    ((line, kind),) = [(start + at, text.split("# ")[1].strip()) for at, text in enumerate(source) if "  # " in text]
+    assert (found.kind, others) == (kind, [])
+    assert (__file__, line) in found.lines
+
+
+def test_right_loops_are_left_alone():
+    assert not told(lambda dataset, seed: train(Sums, dataset, seed)).findings
+
+
+def by_the_worst_loss(dataset, seed):
+    torch.manual_seed(seed)
+    own = Sums()
+    for _ in range(ROUNDS):
+        worst = 0.0
+        for index in torch.nonzero(torch.rand(len(dataset)) < RATE).flatten().tolist():
+            x, y = dataset[index]
+            loss = nn.functional.cross_entropy(own.net(x[None]), y[None])
+            loss.backward()
+            worst = max(worst, loss.item())  # here
+            own.add()
+        own.step(4.0 * max(worst, 1.0))
+    return own.net
+
+
+@pytest.mark.parametrize("scale", [-0.3, -5.0])
+def test_a_divisor_that_a_larger_record_changes_is_no_sum_of_earlier_rounds(scale):
+    (found,) = told(by_the_worst_loss, scale=scale).findings
+    source, start = inspect.getsourcelines(by_the_worst_loss)
+    line = start + next(at for at, text in enumerate(source) if "# here" in text)
+    assert (found.kind, found.lines[0]) == ("changed_after_release", (__file__, line))
+    assert ("times larger" in found.says) == (scale == -0.3)
+
+
+def gradients(net, x, y):
+    losses = [nn.functional.cross_entropy(net(one[None]), label[None]) for one, label in zip(x, y, strict=True)]
+    return torch.stack(
+        [torch.cat([g.flatten() for g in torch.autograd.grad(loss, [*net.parameters()])]) for loss in losses]
+    )
+
+
+def clipped(rows):
+    return rows * (CLIP / rows.norm(dim=1, keepdim=True).clamp(min=1e-9)).clamp(max=1)
+
+
+def without_an_optimizer(total, noise=NOISE):
+    def descend(dataset, seed):
+        torch.manual_seed(seed)
+        net = nn.Linear(3, 2)
+        for _ in range(ROUNDS):
+            rows = clipped(gradients(net, *dataset.tensors))
+            member = torch.rand(len(rows), 1) < RATE
+            release = total(rows, member) + noise * CLIP * torch.randn(rows.shape[1])
+            with torch.no_grad():
+                flat = nn.utils.parameters_to_vector(net.parameters()) - release / 4
+                nn.utils.vector_to_parameters(flat, net.parameters())
+        return net
+
+    return descend
+
+
+def summed(rows, member):
+    return torch.where(member, rows, torch.zeros(())).sum(0)
+
+
+def averaged(rows, member):
+    return rows[member[:, 0]].mean(0).nan_to_num() * 4  # here
+
+
+def test_a_column_of_draws_takes_the_record_into_every_round():
+    explanation = told(without_an_optimizer(summed), releases="final")
+    assert [one.number for one in explanation.rounds] == [1, 2]
+    assert not explanation.findings
+
+
+def test_a_mean_of_clipped_records_is_named_with_their_number():
+    (found,) = told(without_an_optimizer(averaged), releases="final").findings
+    assert (found.kind, found.lines[0]) == (
+        "records_mixed_before_sum",
+        (__file__, averaged.__code__.co_firstlineno + 1),
+    )
+    assert "through their number" in found.says
+
+
+@pytest.mark.parametrize("scale", [1.0, 12.0])
+def test_too_little_noise_is_found_whatever_the_length_of_the_record(scale):
+    """A record that the model fits has hardly a gradient, however large it is."""
+    (found,) = told(without_an_optimizer(summed, noise=NOISE / 3), scale=scale, releases="final").findings
+    assert found.kind == "too_little_noise"
+
+
+class Ghost(nn.Module):
+    """One layer whose lengths are computed from what enters it and the gradient that leaves it."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.layer, self.bias = nn.Linear(3, 2), bias
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def lengths(self, x, y):
+        logits = self(x)
+        (left,) = torch.autograd.grad(nn.functional.cross_entropy(logits, y, reduction="sum"), logits)
+        return (left.square().sum(1) * (x.square().sum(1) + self.bias)).sqrt()
+
+
+def ghost(bias):
+    def step(dataset, seed):
+        torch.manual_seed(seed)
+        net = Ghost(bias)
+        x, y = dataset.tensors
+        weights = (CLIP / (net.lengths(x, y) + 1e-9)).clamp(max=1).detach()
+        (weights @ nn.functional.cross_entropy(net(x), y, reduction="none")).backward()
+        for leaf in net.parameters():
+            leaf.grad += NOISE * CLIP * torch.randn(leaf.shape)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        optimizer.step()
+        return net
+
+    return step
+
+
+def test_a_length_without_the_bias_shows_with_a_smaller_record():
+    (found,) = told(ghost(0.0), scale=30.0).findings
+    assert found.kind == "too_little_noise"
+    assert "The record, made 50 times smaller, moves" in found.says
+    assert not told(ghost(1.0), scale=30.0).findings
+
+
+def with_batch_normalisation(dataset, seed):
+    torch.manual_seed(seed)
+    net = nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(3, 2))
+    x, y = dataset.tensors
+    logits = net(x)
+    losses = nn.functional.cross_entropy(logits, y, reduction="none")
+    rows = [
+        torch.cat([g.flatten() for g in torch.autograd.grad(loss, [*net.parameters()], retain_graph=True)])
+        for loss in losses
+    ]
+    release = clipped(torch.stack(rows)).sum(0) + 9 * torch.randn(8)
+    return {"release": release}
+
+
+def test_batch_normalisation_is_named():
+    (found,) = told(with_batch_normalisation, releases="final").findings
+    assert found.kind == "records_mixed_before_sum"
+    assert "through batch normalisation" in found.says
