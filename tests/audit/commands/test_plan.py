@@ -159,9 +159,9 @@ mechanism = { kind = "callable_step", function = "operator:itemgetter" }
 def test_an_audit_that_fails_is_named_with_its_line_and_with_keep_going_ends_no_plan(tmp_path, capsys):
     """The message named neither, and what was planned before it was lost."""
     path = tmp_path / "suite.toml"
-    # a claim with few corners is planned in a moment
+    # a claim with few corners that nothing refutes is planned in a moment
     few = SUITE.replace("trials = 2000", "trials = 20").replace(
-        '{ kind = "gaussian", mu = 1.0 }', '{ kind = "epsilon_delta", epsilon = 1.0, delta = 1e-5 }'
+        '{ kind = "gaussian", mu = 1.0 }', '{ kind = "epsilon_delta", epsilon = 20.0, delta = 1e-5 }'
     )
     path.write_text(few.rpartition("[[audit]]")[0].rpartition("[[audit]]")[0] + FAILS)
     said = f"{path}:12: audit 'fails' failed: "

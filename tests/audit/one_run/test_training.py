@@ -197,7 +197,7 @@ def test_a_clip_that_is_not_the_trainings_is_told_and_its_own_is_not():
 
 
 def test_the_card_says_what_was_seen_and_how_canaries_were_taken_and_names_are_numbered(tmp_path):
-    claim = guarantees.poisson_training(rate=0.5, noise_multiplier=NOISE, steps=2)
+    claim = guarantees.epsilon_delta(epsilon=6.0, delta=1e-5)
     given = {"weights": WEIGHTS, "places": WEIGHTS, "noise_multiplier": NOISE, "rate": 0.5, "claim": claim}
     found = audit.one_training(numpy_training(NOISE, steps=2), **given)
     audit.save_records((found, found), tmp_path / "records.json")
