@@ -9,6 +9,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+LOOK_AFTER = 1 / 16
+_unseen: dict[tuple[Path, str], int] = {}
+"""Bytes that this process has added to a folder since it looked at it."""
+
 
 class Shelf:
     """Where this process keeps things of one kind; nowhere until it is told."""
@@ -64,10 +68,17 @@ def write_whole(file: Path, key: str, content: bytes) -> None:
         os.replace(part.name, file)
 
 
-def remove_oldest(folder: Path, suffix: str, *, most: int) -> None:
-    """Remove the oldest files where all of them have more bytes than that."""
+def remove_oldest(folder: Path, suffix: str, *, most: int, added: int) -> None:
+    """Remove the oldest files where all of them have more bytes than that, after so many were ``added``.
+
+    There may be thousands: a process looks after its first file, and then whenever it has added a share of the room.
+    """
+    unseen = _unseen.get((folder, suffix), most) + added
+    _unseen[folder, suffix] = unseen if unseen < LOOK_AFTER * most else 0
+    if unseen < LOOK_AFTER * most:
+        return
     with contextlib.suppress(OSError):
-        # asked once a file: every write looks at all files, of which there may be thousands
+        # asked once a file
         with os.scandir(folder) as found:
             files = [(own.stat(), own.path) for own in found if own.name.endswith(suffix)]
         total = sum(told.st_size for told, _ in files)

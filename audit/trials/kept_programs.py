@@ -194,8 +194,9 @@ def _kept(key: str, arguments: tuple[Any, ...], compile_it: Callable[[], Any]) -
     # what this JAX cannot write down is compiled in each process
     with contextlib.suppress(Exception):
         program, _, tree = serialize_executable.serialize(compiled)
-        write_whole(file, key, pickle.dumps((program, pickle.dumps(tree))))
-        remove_oldest(file.parent, SUFFIX, most=MOST)
+        content = pickle.dumps((program, pickle.dumps(tree)))
+        write_whole(file, key, content)
+        remove_oldest(file.parent, SUFFIX, most=MOST, added=len(content))
     return compiled
 
 

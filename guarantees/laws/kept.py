@@ -138,7 +138,7 @@ def _write(file: Path, key: str, value: Any) -> None:
     content = b"\n".join([head, b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)])
     if len(content) <= LARGEST:
         write_whole(file, key, content)
-        remove_oldest(file.parent, SUFFIX, most=MOST)
+        remove_oldest(file.parent, SUFFIX, most=MOST, added=len(content))
 
 
 def _packed(value: Any, arrays: list[np.ndarray]) -> Any:

@@ -241,7 +241,7 @@ def test_of_the_end_of_several_steps_no_single_step_is_judged_and_the_rate_is_no
     rows = np.eye(4, 12, dtype=np.float32)
     told = {"clip": 1.0, "noise_multiplier": 1.0, "gradients": lambda rows: rows}
     step = mechanisms.callable_step(taken_too_often, releases="final", **told)
-    claim = guarantees.poisson_training(rate=0.05, noise_multiplier=1.0, steps=3)
+    claim = guarantees.poisson_training(rate=0.05, noise_multiplier=1.0, steps=3, accountant="certified")
     pair = mechanisms.pair(rows[:3], rows)
     record = audit.run_audit(step, pair, lambda output: output[3], claim=claim, trials=1000, risk=0.05, key=KEY)
     assert record.verdict == "violation"

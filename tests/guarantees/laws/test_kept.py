@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,6 +138,15 @@ def test_the_oldest_make_room(shelf, monkeypatch):
     kept("thing", 4, Counted(COIN))
     assert len(list(shelf.glob("*.law"))) == 3
     assert size > 0
+
+
+def test_small_files_are_not_all_looked_at_for_each_of_them(shelf, monkeypatch):
+    looked, look = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: looked.append(Path(folder)) or look(folder))
+    for place in range(4):
+        kept("thing", place, Counted(COIN))
+    assert looked.count(shelf) == 1
+    assert len(list(shelf.glob("*.law"))) == 4
 
 
 def test_real_laws_are_the_same_when_read(shelf):

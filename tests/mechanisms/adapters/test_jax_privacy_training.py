@@ -137,6 +137,7 @@ def test_a_key_that_cannot_be_set_is_refused_and_a_function_of_a_key_taken():
 
 
 @functools.cache
+@functools.cache
 def promised():
     return training().claim()
 
