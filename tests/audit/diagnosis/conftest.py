@@ -8,7 +8,7 @@ import pytest
 
 from audit.diagnosis.explain.jaxprs import group_clipping
 
-LOOKED = ("test_explain_groups", "test_explain_jax", "test_explain_microbatches")
+LOOKED = ("test_explain_groups", "test_explain_jax", "test_explain_microbatches", "test_explain_network")
 
 
 @pytest.fixture(autouse=True)
