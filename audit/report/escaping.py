@@ -45,6 +45,9 @@ def shown(value: Value) -> Value:
 def _shown(value: Any) -> Any:
     if isinstance(value, str):
         return visible(value)
+    if value is None or isinstance(value, int | float):
+        # most of a record is numbers
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = (field.name for field in dataclasses.fields(value) if field.init)
         return dataclasses.replace(value, **{name: _shown(getattr(value, name)) for name in fields})
