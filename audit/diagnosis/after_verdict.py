@@ -14,10 +14,8 @@ import warnings
 from typing import Any
 
 import jax
-import numpy as np
 
 from audit.diagnosis.all_questions import FEWEST_TRIALS, Law, diagnose, drawn_in_time
-from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.claim_alone import (
     CLOSE,
     allowed_to_any,
@@ -26,11 +24,13 @@ from audit.diagnosis.claim_alone import (
     moves_more_than_allowed,
 )
 from audit.diagnosis.clear_coordinates import clear_coordinates
+from audit.diagnosis.constant_release import constant_release, never_varied
 from audit.diagnosis.explain.dispatch import positive, promised, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
 from audit.diagnosis.noise import Array
 from audit.diagnosis.rank import rate_first, without_praise
 from audit.diagnosis.signal import read_signal
+from audit.diagnosis.step_noise import about_steps
 from audit.diagnosis.whole_release import about_whole_release
 from audit.power.less_noise import sampled
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
@@ -48,6 +48,8 @@ from mechanisms.pairs.neighbours import Neighbours
 
 SHARE = 0.2
 """Of the record's risk, for all diagnoses together: a false one sends people after what is right."""
+OF_STEPS = 1e-3
+"""Of that, for steps after the first, which are called short only where they are so by far."""
 SEVERAL_STEPS = (
     "the release is the end of several steps, or of an unknown number, and later steps may see what earlier ones "
     "released. So noise, clipping, divisor and rate of one step are not judged, and any of them may be wrong. To check "
@@ -56,7 +58,7 @@ SEVERAL_STEPS = (
 """What is said of an output in which steps are added up."""
 FIRST_STEP = (
     "gradients of later steps depend on what earlier steps released, so only those of the first step are known: the "
-    "other answers are about the first of {rounds} steps."
+    "other answers are about the first of {rounds} steps, but for whether each has noise of its own."
 )
 """What is said of a transcript whose gradients nobody knows after its first step."""
 FEWEST_COORDINATES = 2
@@ -78,6 +80,17 @@ class _Asked:
     sides: BothSides
     claim: Claim | None = None
     """That of the record, with its whole curve."""
+
+    @property
+    def rounds(self) -> int:
+        """Steps of a transcript whose gradients may follow what earlier ones released; 1 for any other release."""
+        follows = self.mechanism.kind == "transcript" and _follows_steps(self.mechanism)
+        return (self.sides.layout().rounds or 1) if follows else 1
+
+    @property
+    def risk(self) -> float:
+        """For all diagnoses but that of later steps."""
+        return SHARE * self.record.risk * (1 - OF_STEPS if self.rounds > 1 else 1)
 
     @property
     def own_key(self) -> jax.Array:
@@ -131,7 +144,7 @@ def explain(
                 sides=both_sides(mechanism, neighbours) if sides is None else sides,
                 claim=claim,
             )
-            answers = _answers(asked, read_as)
+            answers = _with_later_steps(asked, _answers(asked, read_as))
     except Exception as error:
         lines = str(error).strip().splitlines()
         answers = (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
@@ -139,35 +152,6 @@ def explain(
     answers = rate_first(answers) if as_stated else without_praise(answers, lines)
     answers = (*lines, *answers, direction(record))
     return dataclasses.replace(record, diagnoses=answers, seconds=record.seconds + time.monotonic() - began)
-
-
-def _never_varied(record: AuditRecord) -> bool:
-    """Whether every score of every trial was the same on both sides."""
-    sides = [side for grid in record.grids for side in (grid.without, grid.with_record)]
-    return bool(sides) and all(max(cells) == sum(cells) for cells in sides)
-
-
-def _constant(sides: BothSides, key: jax.Array, deadline: float | None) -> tuple[Diagnosis, ...]:
-    """Where no score ever varied: whether the release itself does not, which is a fault of the wiring as a rule."""
-    try:
-        with contained():
-            drawn = drawn_in_time(sides, both_keys(key), FEWEST_TRIALS, deadline=deadline)
-    except Exception:
-        # the trials came through; why these do not is no finding
-        return ()
-    rows = np.concatenate([np.asarray(side).reshape(len(side), -1) for side in drawn])
-    if (rows != rows[0]).any():
-        return ()
-    found = answer(
-        "constant",
-        wrong=True,
-        measured=f"the release is constant: {len(rows)} fresh outputs are equal, with the record and without it. It "
-        "neither varies with the seed nor depends on the data; check that the function returns what it trained",
-        p_value=1.0,
-        risk=0.0,
-        assumes="nothing: no trial tests it and it decides no verdict",
-    )
-    return (found,)
 
 
 def _without_violation(
@@ -180,9 +164,9 @@ def _without_violation(
 ) -> AuditRecord:
     """What a replay finds wrong, if it costs little beside the trials; or that the release never varies."""
     key = fold_in(key, PURPOSE)
-    if _never_varied(record):
+    if never_varied(record):
         told = both_sides(mechanism, neighbours) if sides is None else sides
-        return dataclasses.replace(record, diagnoses=_constant(told, key, deadline))
+        return dataclasses.replace(record, diagnoses=constant_release(told, key, deadline))
     # a function that has drawn its trials has imported what it uses
     if not has_lines(mechanism) or (mechanism.tracer == "torch" and "torch" not in sys.modules):
         return record
@@ -218,7 +202,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
     if asked.deadline is not None and time.monotonic() >= asked.deadline:
         return (not_asked("the time budget is over."),)
     if _adds_up_steps(record, mechanism):
-        return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *_of_the_claim(asked, SHARE * record.risk, whole=False))
+        return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *_of_the_claim(asked, asked.risk, whole=False))
     try:
         seen = _gradients(asked, read_as)
         signal = read_signal(seen)
@@ -230,7 +214,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         if getattr(neighbours.without, "ndim", 0) != MATRIX:
             reason = f"the pair {neighbours.name!r} holds data, not gradients."
         untold = not_asked(f"{reason} {_tell(record, gradients=True)}", code=NOT_TOLD)
-        return (untold, *_of_the_claim(asked, SHARE * record.risk))
+        return (untold, *_of_the_claim(asked, asked.risk))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
         reason = "fewer than two coordinates carry noise alone"
         if mechanism.gradients_told is None:
@@ -239,18 +223,18 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         few = f"{reason}: {spans}; audit a pair of fewer records."
         if signal.dimension <= FEWEST_COORDINATES:
             few = f"{counted(signal.dimension, 'released number')} cannot show the noise apart from the record's part."
-        return (not_asked(few, code=NOT_TOLD), *_of_the_claim(asked, SHARE * record.risk))
+        return (not_asked(few, code=NOT_TOLD), *_of_the_claim(asked, asked.risk))
     clip, noise_multiplier, rate = stated(record)
     told = mechanism.gradients_told is None or _rate_is_told(record)
     layout, (first, second) = asked.sides.layout(), asked.outputs(signal.dimension)
     shown, remarks = "its outputs show", ()
-    if layout.rounds is not None and layout.rounds > 1 and _follows_steps(mechanism):
-        first, second = (side.reshape(len(side), layout.rounds, -1)[:, 0] for side in (first, second))
-        shown, remarks = "its first step shows", (not_asked(FIRST_STEP.format(rounds=layout.rounds)),)
+    if asked.rounds > 1:
+        first, second = (side.reshape(len(side), asked.rounds, -1)[:, 0] for side in (first, second))
+        shown, remarks = "its first step shows", (not_asked(FIRST_STEP.format(rounds=asked.rounds)),)
         layout = dataclasses.replace(layout, rounds=None)
     # where no number of the noise is known, the claim alone is asked as well: they share the risk
     untold = clip is None and mechanism.gradients_told is not None
-    share = SHARE * record.risk / (2 if untold else 1)
+    share = asked.risk / (2 if untold else 1)
     answers = diagnose(
         first,
         second,
@@ -278,6 +262,18 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         *answers,
         not_asked(f"{reason} {_tell(record, gradients=not mechanism.gradients_told)}".rstrip(), code=NOT_TOLD),
     )
+
+
+def _with_later_steps(asked: _Asked, answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """The answers, and of a transcript whose gradients follow its weights whether every step has its own noise."""
+    if asked.rounds == 1:
+        return answers
+    outputs = asked.outputs(asked.sides.layout().entries)
+    steps = about_steps(*outputs, rounds=asked.rounds, risk=OF_STEPS * SHARE * asked.record.risk)
+    if not steps.wrong:
+        return (*answers, steps)
+    # code whose first step alone is as stated does not do what is stated
+    return (steps, *(answer for answer in answers if answer.code != "claim"))
 
 
 def _tell(record: AuditRecord, *, gradients: bool) -> str:

@@ -270,6 +270,11 @@ def only_the_first_lacks_noise(seed, rows):
     return np.concatenate([np.tile(rows.sum(axis=0), (1, 1)), updates[1:]])
 
 
+def one_draw_for_all_steps(seed, rows):
+    draw = np.random.default_rng(seed).standard_normal(rows.shape[1])
+    return np.stack([(rows / step).sum(axis=0) + draw for step in (1, 2, 3)])
+
+
 TOLD = {"clip": 1.0, "noise_multiplier": 1.0, "gradients": lambda rows: rows}
 TWELVE = mechanisms.pair(np.eye(4, 12, dtype=np.float32)[:3], np.eye(4, 12, dtype=np.float32))
 
@@ -295,7 +300,12 @@ def test_of_a_transcript_whose_gradients_follow_its_weights_only_the_first_step_
     assert [code for code, answer in found.items() if answer.wrong] == ["claim"]
     assert "as far as its first step shows" in found["claim"].says
     assert "the first of 4 steps" in found["not_asked"].says
+    assert not found["step_noise"].wrong
     assert answers_to(record, only_the_first_lacks_noise, releases="transcript", claim=claim)["silent"].wrong
+    found = answers_to(record, one_draw_for_all_steps, releases="transcript", claim=claim)
+    assert [code for code, answer in found.items() if answer.wrong] == ["step_noise"]
+    risks = sum(answer.risk for answer in found.values() if answer.code != "leaks_more")
+    assert risks == pytest.approx(after.SHARE * record.risk)
 
 
 def half_of_them(seed, rows):

@@ -1,0 +1,106 @@
+"""Noise that a step of a transcript does not have for itself, beside trainings that are right."""
+
+import numpy as np
+import pytest
+from checks import assert_rate_at_most
+
+from audit.diagnosis.step_noise import about_steps
+
+TRIALS, STEPS, WIDTH = 300, 4, 30
+
+
+def drawn(seed):
+    """Noise of every step, and what a batch adds on half of the coordinates."""
+    rng = np.random.default_rng(seed)
+    noise = rng.standard_normal((TRIALS, STEPS, WIDTH))
+    batches = rng.integers(-1, 2, (TRIALS, STEPS, 1)) * np.where(np.arange(WIDTH) < WIDTH // 2, 1.5, 0.0)
+    return noise, batches
+
+
+def followed(noise, batches):
+    """Gradients that answer what earlier steps released."""
+    out = np.zeros_like(noise)
+    for step in range(STEPS):
+        out[:, step] = noise[:, step] + batches[:, step] - np.tanh(out[:, :step].sum(axis=1))
+    return out
+
+
+def momentum(noise, batches):
+    out = noise + batches
+    for step in range(1, STEPS):
+        out[:, step] += 0.9 * out[:, step - 1]
+    return out
+
+
+def banded(noise, batches):
+    """Noise that is correlated on purpose."""
+    out = noise + batches
+    out[:, 1:] -= 0.7 * noise[:, :-1]
+    return out
+
+
+RIGHT = {
+    "plain": lambda noise, batches: noise + batches,
+    "gradients that follow": followed,
+    "momentum": momentum,
+    "weights": lambda noise, batches: np.cumsum(noise + batches, axis=1),
+    "banded": banded,
+    "batches at the first step alone": lambda noise, batches: noise + 3 * batches * (np.arange(STEPS) == 0)[:, None],
+    "tensors of other scales": lambda noise, batches: (noise + batches) * np.geomspace(1e-3, 1e3, WIDTH),
+    "a schedule": lambda noise, batches: (noise + batches) * np.linspace(1, 0.6, STEPS)[:, None],
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_steps_with_noise_of_their_own_are_not_accused(name):
+    runs, risk = 20, 1e-2
+    accused = sum(about_steps(*_sides(RIGHT[name], seed), rounds=STEPS, risk=risk).wrong for seed in range(runs))
+    assert_rate_at_most(accused, runs, risk)
+
+
+def reused(noise, batches):
+    return noise[:, :1] + 0.2 * batches
+
+
+def two_keys(noise, batches):
+    return noise[:, [0, 1, 0, 1]] + 0.2 * batches
+
+
+def last_without(noise, batches):
+    return noise * (np.arange(STEPS) < STEPS - 1)[:, None] + 0.2 * batches
+
+
+WRONG = {
+    "one draw": (
+        reused,
+        "earlier steps foretell step 2 of 4: given them it varies by at most 0",
+        "used at several steps",
+    ),
+    "two keys in turn": (two_keys, "earlier steps foretell step 3 of 4", "used at several steps"),
+    "the last step has none": (last_without, "step 4 of 4 varies by at most 0", "it has less noise, or none"),
+    "weights of one draw": (
+        lambda noise, batches: np.cumsum(reused(noise, batches), axis=1),
+        "earlier steps foretell step 2 of 4",
+        "used at several steps",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_first_step_without_noise_of_its_own_is_named(name):
+    make, measured, cause = WRONG[name]
+    found = about_steps(*_sides(make, 1), rounds=STEPS, risk=1e-5)
+    assert found.wrong
+    assert found.says.startswith(measured), found.says
+    assert cause in found.says
+
+
+def test_a_first_step_that_does_not_vary_says_nothing_of_others():
+    still = [np.zeros((TRIALS, STEPS, WIDTH))] * 2
+    assert not about_steps(*still, rounds=STEPS, risk=1e-5).wrong
+
+
+def _sides(make, seed):
+    """Flat rows, the record on the second side."""
+    sides = [make(*drawn([seed, side])) + side for side in (0, 1)]
+    return [side.reshape(TRIALS, -1) for side in sides]
