@@ -86,7 +86,7 @@ def _sorted(params: dict[str, Any], values: Sequence[Any]) -> list[Any]:
 def live(jaxpr: Any) -> list[Any]:
     """The equations that reach an output, or do something beside: a draw that nobody reads gives nothing away."""
     needed, kept = {*_variables(jaxpr.outvars)}, []
-    for equation in reversed([part for own in jaxpr.eqns for part in _of_one_machine(own)]):
+    for equation in reversed([part for own in jaxpr.eqns for part in _in_known_terms(own)]):
         if equation.effects or not needed.isdisjoint(equation.outvars):
             kept.append(equation)
             needed.update(_variables(equation.invars))
@@ -95,6 +95,24 @@ def live(jaxpr: Any) -> list[Any]:
 
 COLLECTIVE = {"psum": lax.reduce_sum, "pmax": lax.reduce_max, "pmin": lax.reduce_min}
 """Sums over an axis that has a name, and what they are where ``vmap`` gave that axis its name."""
+
+
+def _in_known_terms(equation: Any) -> list[Any]:
+    """An equation as one or more that are followed."""
+    return _slices(equation) if equation.primitive.name == "unstack" else _of_one_machine(equation)
+
+
+def _slices(unstack: Any) -> list[Any]:
+    """What newer releases of JAX write where an array is unpacked (``a, b = pair``), as older ones write it."""
+    (operand,), axis, parts = unstack.invars, unstack.params["axis"], []
+    for place, result in enumerate(unstack.outvars):
+        take = functools.partial(lax.index_in_dim, index=place, axis=axis, keepdims=False)
+        own = [each.replace(source_info=unstack.source_info) for each in jax.make_jaxpr(take)(operand.aval).eqns]
+        # of one entry alone there is nothing to cut
+        own[0] = own[0].replace(invars=[operand])
+        own[-1] = own[-1].replace(outvars=[result])
+        parts += own
+    return parts
 
 
 def _of_one_machine(equation: Any) -> list[Any]:
