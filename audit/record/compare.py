@@ -125,14 +125,14 @@ def shared_test(old: AuditRecord, new: AuditRecord, *, risk: float) -> SharedTes
     """
     if old.stops_early or new.stops_early:
         return None
-    best, most = None, -1.0
+    found = []
     for member, ours, theirs in _pairs(old, new):
         for threshold, counts in _common(ours, theirs):
-            if not _could_show(counts, risk):
-                continue
-            rates = counts[:, :, 0].sum(1) / counts.sum((1, 2))
-            if abs(rates[1] - rates[0]) > most:
-                best, most = (member, threshold, counts, bool(rates[1] >= rates[0])), abs(rates[1] - rates[0])
+            without, with_record = counts[:, :, 0].sum(1) / counts.sum((1, 2))
+            found.append((abs(with_record - without), (member, threshold, counts, bool(with_record >= without))))
+    # of equal ones the first
+    ranked = sorted((each for each in found if each[0] >= 0), key=lambda each: -each[0])
+    best = next((each for _, each in ranked if _could_show(each[2], risk)), None)
     return None if best is None else _judged(*best)
 
 
