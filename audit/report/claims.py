@@ -106,7 +106,7 @@ def print_claims(claims: list[Claim], summaries: list[Summary]) -> None:
     )
     table.add_column("")
     for claim in claims:
-        table.add_column(claim.describe().replace("(", "(\n").replace(", ", ",\n"), justify="right", overflow="fold")
+        table.add_column(one_a_line(claim.describe()), justify="right", overflow="fold")
     rows = [_rows(claim, summary) for claim, summary in zip(claims, summaries, strict=True)]
     for name in rows[0]:
         table.add_row(name, *(row[name] for row in rows))
@@ -115,6 +115,16 @@ def print_claims(claims: list[Claim], summaries: list[Summary]) -> None:
         console.print(f"{claim.describe()}: {summary.recommendation}.", highlight=False)
     for line in shuffled_answer(claims, summaries):
         console.print(line, highlight=False)
+
+
+def one_a_line(call: str) -> str:
+    """A call with one argument a line; a list among them stays on its line."""
+    depth, written = 0, ""
+    for before, letter in zip(f" {call}", call, strict=False):
+        depth += (letter in "([") - (letter in ")]")
+        written += "\n" if letter == " " and before == "," and depth == 1 else letter
+        written += "\n" if letter == "(" and depth == 1 else ""
+    return written
 
 
 def shuffled_answer(claims: list[Claim], summaries: list[Summary]) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 import guarantees
 from audit import cli
-from audit.report.claims import Setting, by_sampler, print_claims, shuffled_answer
+from audit.report.claims import Setting, by_sampler, one_a_line, print_claims, shuffled_answer
 from audit.report.shuffled import shuffled_training
 from audit.report.stated import Stated
 from audit.suites.claim_names import claim_from_text
@@ -248,3 +248,21 @@ def test_the_number_beside_a_stated_one_is_written_so_that_it_shows_on_which_sid
     (shown,) = (float(number) for number in re.findall(r"\d+\.\d+", said))
     assert said.startswith("it holds" if holds else "it does not hold")
     assert (shown <= stated) == holds
+
+
+@pytest.mark.parametrize(
+    ("call", "lines"),
+    [
+        ("gaussian(mu=1)", ["gaussian(", "mu=1)"]),
+        (
+            "claim_from_table(points=((3.0, 1e-05), (2.0, 0.001)), unit='step')",
+            ["points=((3.0, 1e-05), (2.0, 0.001)),"],
+        ),
+        ("renyi(orders=[2.0, 4.0], epsilons=[0.1, 0.2])", ["orders=[2.0, 4.0],", "epsilons=[0.1, 0.2])"]),
+        ("laplace(epsilon=1).compose(3)", ["epsilon=1).compose(", "3)"]),
+    ],
+)
+def test_the_head_of_a_column_has_one_argument_a_line(call, lines):
+    written = one_a_line(call)
+    assert written.replace(",\n", ", ").replace("\n", "") == call
+    assert set(lines) <= set(written.splitlines())
