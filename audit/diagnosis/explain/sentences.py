@@ -14,6 +14,7 @@ from audit.diagnosis.explain.places import (
     among_records,
     frames_of,
     function_around,
+    handed_out,
     spelled,
 )
 
@@ -171,7 +172,12 @@ def mixed(*, at: Place, through: Place | str | None = None) -> Finding:
     """Records that change one another: first where a number is made of all of them, then where it meets each."""
     by = "" if through is None or _is_at(through, at) else f" through {_spoken(through)}"
     told = found(Kind.RECORDS_MIXED_BEFORE_SUM, at=at, through=by)
-    return dataclasses.replace(told, lines=frames_of([through, at])) if isinstance(through, Place) else told
+    if not isinstance(through, Place):
+        return told
+    told = dataclasses.replace(told, lines=frames_of([through, at]))
+    # helpers that measure and multiply a tree are right for a record: the function that calls both took all of them
+    lead = handed_out(at, through)
+    return led(told, lead) if lead.own and _is_helped(at, lead) and _is_helped(through, lead) else told
 
 
 def in_every_batch(
@@ -251,6 +257,11 @@ def too_few_numbers(*, first: Place, second: Place, how: str, shared: Place) -> 
     since = "" if shared in (first, second, NOWHERE) else f" since {spelled(shared)}"
     told = found(Kind.KEY_USED_TWICE, first=first, second=second, how=f" ({how}{since})", beside=[shared])
     return led(told, shared)
+
+
+def _is_helped(place: Place, lead: Place) -> bool:
+    """Whether a place is inside of a helper that the function of another line calls."""
+    return place.nearest != lead.nearest and function_around(place.own[0]) != function_around(lead.own[0])
 
 
 def _is_at(origin: Place | str, at: Place) -> bool:

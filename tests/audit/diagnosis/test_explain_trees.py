@@ -22,6 +22,7 @@ WRONG = {
     "wide_gate_step": "too_little_noise",
     "twice_the_limit": "too_little_noise",
     "largest_leaf_as_the_length": "too_little_noise",
+    "all_records_bounded_together": "records_mixed_before_sum",
     "sum_doubled_by_the_helper": "too_little_noise",
     "divided_by_the_number_of_records": "changed_after_release",
     "raw_gradient_beside_the_clipped": "not_clipped",
