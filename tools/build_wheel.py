@@ -6,6 +6,7 @@ The same commit and the same setuptools give the same bytes.
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import subprocess
@@ -70,5 +71,8 @@ def build(archive: bytes, out: Path, *, time: int = EARLIEST) -> Path:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Build the wheel of the last commit.")
+    parser.add_argument("folder", type=Path, help="where the wheel goes")
+    folder = parser.parse_args().folder
     source, date = committed()
-    print(build(source, Path(sys.argv[1]), time=date))
+    print(build(source, folder, time=date))
