@@ -168,7 +168,19 @@ def summed(rows, member):
 
 
 def averaged(rows, member):
-    return rows[member[:, 0]].mean(0).nan_to_num() * 4  # here
+    return rows[member[:, 0]].mean(0).nan_to_num() * 4
+
+
+def over_the_drawn_number(rows, member):
+    return summed(rows, member) / member.sum().clamp(min=1) * 4
+
+
+def over_a_number_of_pythons(rows, member):
+    return summed(rows, member) / (max(1, int(member.sum())) / 4)
+
+
+def undone(rows, member):
+    return (member * rows).mean(0) * len(rows)
 
 
 def test_a_column_of_draws_takes_the_record_into_every_round():
@@ -177,13 +189,16 @@ def test_a_column_of_draws_takes_the_record_into_every_round():
     assert not explanation.findings
 
 
-def test_a_mean_of_clipped_records_is_named_with_their_number():
-    (found,) = told(without_an_optimizer(averaged), releases="final").findings
-    assert (found.kind, found.lines[0]) == (
-        "records_mixed_before_sum",
-        (__file__, averaged.__code__.co_firstlineno + 1),
-    )
+@pytest.mark.parametrize("total", [averaged, over_the_drawn_number, over_a_number_of_pythons])
+def test_a_mean_of_clipped_records_is_named_with_their_number(total):
+    (found,) = told(without_an_optimizer(total), releases="final").findings
+    line = total.__code__.co_firstlineno + 1
+    assert (found.kind, found.lines[0]) == ("records_mixed_before_sum", (__file__, line))
     assert "through their number" in found.says
+
+
+def test_a_mean_that_a_factor_undoes_is_left_alone():
+    assert not told(without_an_optimizer(undone), releases="final").findings
 
 
 @pytest.mark.parametrize("scale", [1.0, 12.0])
@@ -250,3 +265,14 @@ def test_batch_normalisation_is_named():
     (found,) = told(with_batch_normalisation, releases="final").findings
     assert found.kind == "records_mixed_before_sum"
     assert "through batch normalisation" in found.says
+
+
+def test_batch_normalisation_that_learns_nothing_is_followed():
+    class Fixed(Sums):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(nn.BatchNorm1d(3, affine=False), self.net).eval()
+
+    explanation = told(lambda dataset, seed: train(Fixed, dataset, seed))
+    assert not explanation.findings
+    assert not explanation.covered.opaque

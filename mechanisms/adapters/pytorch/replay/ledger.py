@@ -145,8 +145,9 @@ class Ledger:
         return [where for where, numbers in self.read.items() if not _among(before.get(where, []), numbers)]
 
     def other_factor(self, done: Operation) -> bool:
-        """Whether a number of Python's scales a result by more or less than in the reference, and is no count."""
-        factor = next((part for part in done.args if isinstance(part, float)), None)
+        """Whether a number scales a result by more or less than in the reference; one of Python's must be no count."""
+        drawn = next((float(part) for part, cell in done.pairs if part.numel() == 1 and not cell.data), None)
+        factor = next((part for part in done.args if isinstance(part, float)), drawn)
         if done.name not in noise.SCALING or factor is None:
             return False
         slot = self.slot(done.where, done.name, "factor")
@@ -154,6 +155,8 @@ class Ledger:
         other = None if self.reference is None else self.reference._factors.get(slot)
         if not other or not factor or abs(factor / other - 1) < traces.TOLERANCE:
             return False
+        if drawn is not None:
+            return True
         # n and n + 1 records, or the other way round
         count = 1 / abs(factor / other - 1)
         return min(count % 1, -count % 1) > 1e-3

@@ -177,7 +177,7 @@ def _bent_at(event: Event, bends: list[dict[Slot, Bend]], backward: set[Stack]) 
         if bend.where in backward or (factors and _all_alike(factors)):
             continue
         if bend.where in event.bends and abs(added - then) > SLACK * (abs(added) + abs(then)) + traces.TOLERANCE * size:
-            if not found and factors and _are_counts(factors):
+            if not found and factors and _count_records(factors):
                 return Fact(kind="records_mixed_before_sum", stacks={"at": bend.where}, words={"by": "their number"})
             found.append((event.bent_sum if bend.where == event.bent else bend.summed or event.bent_sum, bend.where))
     if not found and event.bent in {bend.where for bend in bends[1].values()}:
@@ -192,7 +192,6 @@ def _all_alike(numbers: list[float]) -> bool:
     return max(numbers) - min(numbers) <= traces.TOLERANCE * max(map(abs, numbers))
 
 
-def _are_counts(factors: list[float]) -> bool:
-    """Whether all of them are numbers of records, or one over such a number."""
-    sides = factors, [1 / one for one in factors if one]
-    return any(all(one > 0.5 and abs(one - round(one)) <= traces.TOLERANCE * one for one in side) for side in sides)
+def _count_records(factors: list[float]) -> bool:
+    """Whether a factor, on both sides and among others on both, is another with one more record and by nothing else."""
+    return len(factors) == 4 and all(_all_alike([*pair]) for pair in zip(factors[:2], factors[2:], strict=True))

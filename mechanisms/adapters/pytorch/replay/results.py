@@ -240,7 +240,8 @@ class Results:
             # a model bends gradients on their way and bounds none
             found.bounded, found.each = (), False
         plain = not found.bent and found.summed and not ragged and not found.ragged
-        if plain and (bends(done) or self.ledger.other_factor(done)):
+        # every run asks: which results are sums may show only beside a reference
+        if (self.ledger.other_factor(done) or bends(done)) and plain:
             found.bent = done.where
             found.bent_sum = summed or found.summed
         if done.name in COMPARING and out.numel() == 1:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from mechanisms.adapters.pytorch.replay import noise
 from mechanisms.adapters.pytorch.replay.operation import Operation
 
@@ -48,13 +52,18 @@ def bends(done: Operation) -> bool:
 
 
 def multiple(done: Operation) -> float | None:
-    """By which number of Python's a tensor is multiplied or divided; of a mean, by how many records it divides."""
+    """By which number a tensor is multiplied or divided; of a mean, by how many records it divides.
+
+    A number of Python's, or one that was drawn, as the size of a batch is.
+    """
     if done.name == "mean":
         (part,) = (part for part, cell in done.pairs if cell.data)
         return part.numel() / max(1, done.out.numel())
-    if done.name in noise.ADDING:
-        number = done.kwargs.get("alpha")
-    else:
-        number = next((part for part in done.args if isinstance(part, int | float)), None)
-        number = number if done.name in noise.SCALING else None
-    return None if number is None or isinstance(number, bool) else float(number)
+    given: list[Any] = [done.kwargs.get("alpha")] if done.name in noise.ADDING else []
+    given += [*done.args] if done.name in noise.SCALING else []
+    for one in given:
+        if isinstance(one, int | float) and not isinstance(one, bool):
+            return float(one)
+        if isinstance(one, torch.Tensor) and one.numel() == 1 and not getattr(done.cell(one), "data", False):
+            return float(one)
+    return None

@@ -51,7 +51,8 @@ class Weighed:
 
 def weighed(tensor: torch.Tensor) -> Weighed:
     """Of one tensor."""
-    table = tensor.detach().to(torch.float64).reshape(len(tensor) if tensor.dim() else 1, -1)
+    length = len(tensor) if tensor.dim() else 1
+    table = tensor.detach().to(torch.float64).reshape(length, tensor.numel() // max(1, length))
     rows, columns = (1.5 + torch.arange(length, dtype=torch.float64).add(1).cos() for length in table.shape)
     sums = table @ columns
     return Weighed(tuple(tensor.shape), float(sums.sum()), float(sums @ rows), float(table.abs().sum()))
