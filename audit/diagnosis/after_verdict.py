@@ -252,7 +252,8 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         return answers
     if not untold:
         taken = told or not any(answer.code == "batches" and answer.estimate for answer in answers)
-        more = beyond_what_was_told(record, clip, noise_multiplier, rate, signal, shown=shown) if taken else ()
+        clipped = read_signal(seen, clip=clip)
+        more = beyond_what_was_told(record, clip, noise_multiplier, rate, clipped, shown=shown) if taken else ()
         return (*answers, *more)
     answers += _of_the_claim(asked, share, place=1, whole=False)
     if any(answer.wrong for answer in answers):

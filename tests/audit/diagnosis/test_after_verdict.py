@@ -279,7 +279,7 @@ TOLD = {"clip": 1.0, "noise_multiplier": 1.0, "gradients": lambda rows: rows}
 TWELVE = mechanisms.pair(np.eye(4, 12, dtype=np.float32)[:3], np.eye(4, 12, dtype=np.float32))
 
 
-def answers_to(record, train, *, releases, claim):
+def answers_to(record, train, *, releases, claim, pair=TWELVE):
     """What is answered of a training after any violation of a claim."""
     step = mechanisms.callable_step(train, releases=releases, **TOLD)
     mechanism = dataclasses.replace(record.mechanism, parameters=plain(step.parameters))
@@ -291,7 +291,7 @@ def answers_to(record, train, *, releases, claim):
         claim=claim_part(claim, delta=1e-5),
         trials_planned=800,
     )
-    return {answer.code: answer for answer in after.explain(broken, step, TWELVE, key=KEY).diagnoses}
+    return {answer.code: answer for answer in after.explain(broken, step, pair, key=KEY).diagnoses}
 
 
 def test_of_a_transcript_whose_gradients_follow_its_weights_only_the_first_step_is_judged(record):
@@ -669,3 +669,17 @@ def test_a_release_that_never_varies_is_told_so():
     unseen = audit.run_audit(mechanisms.callable_step(by_record), PAIR, lambda output: 0 * output[0], **given)
     assert unseen.diagnoses == ()
     assert look_again([found, unseen]).startswith("More trials would not help: use another score")
+
+
+@pytest.mark.parametrize(("mu", "promises_more"), [(1.0, False), (0.3, True)])
+def test_a_gradient_longer_than_the_bound_moves_the_release_by_the_bound_as_stated(record, mu, promises_more):
+    """It was compared with the claim at its own length: right code was said to move the release by 24 deviations."""
+    longer = mechanisms.pair(TWELVE.without, np.concatenate([TWELVE.without, 24 * np.eye(4, 12, dtype=np.float32)[3:]]))
+
+    def one_step(seed, rows):
+        clipped = rows / np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True))
+        return clipped.sum(axis=0) + np.random.default_rng(seed).standard_normal(rows.shape[1])
+
+    found = answers_to(record, one_step, releases="update", claim=guarantees.gaussian(mu=mu), pair=longer)
+    assert ("claim" in found) == promises_more
+    assert not promises_more or "may move the release by 1 times the deviation" in found["claim"].says
