@@ -83,6 +83,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         told = own_error if _fails_alone(code, sides, seed, type(error)) else broken_off
         return Explanation(findings=(told(error),))
     readers = set(map(function_around, seen.read))
+    adders = {function_around(frame) for cost in seen.costs for frame in place(cost.at).own[:1]}
     constant = {fact.stacks["draw"] for fact in seen.facts if "added" in fact.stacks}
     uncovered = {Kind.KEY_USED_TWICE, Kind.RELEASED_WITHOUT_NOISE} & {fact.kind for fact in seen.facts}
     if not seen.draws:
@@ -94,7 +95,10 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
             code(sides[1], seed, lambda name, tensor: None)
 
     return Explanation(
-        findings=ranked(_finding(fact, readers, stated, once_more) for fact in seen.facts),
+        findings=ranked(
+            _finding(fact, readers | adders if _meets_a_sum(fact) else readers, stated, once_more)
+            for fact in seen.facts
+        ),
         rounds=tuple(
             Round(
                 number=cost.number,
@@ -110,6 +114,11 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         ),
         covered=Covered(draws=seen.draws, releases=seen.releases, opaque=seen.opaque),
     )
+
+
+def _meets_a_sum(fact: Any) -> bool:
+    """Whether a tensor of raw data changes a release: a function that adds noise to sums has them in its hands."""
+    return fact.kind == Kind.CHANGED_AFTER_RELEASE and not fact.words["origin"]
 
 
 def _imports_torch(code: Any, side: Any, seed: int) -> bool:

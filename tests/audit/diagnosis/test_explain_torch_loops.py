@@ -276,3 +276,38 @@ def test_batch_normalisation_that_learns_nothing_is_followed():
     explanation = told(lambda dataset, seed: train(Fixed, dataset, seed))
     assert not explanation.findings
     assert not explanation.covered.opaque
+
+
+def noised(total):
+    noisy = total + NOISE * CLIP * torch.randn(total.shape)
+    return noisy - total[:3].mean()
+
+
+def centred_by_a_helper(dataset, seed):
+    torch.manual_seed(seed)
+    net = nn.Linear(3, 2)
+    return {"release": noised(clipped(gradients(net, *dataset.tensors)).sum(0))}
+
+
+def test_a_helper_that_adds_noise_and_the_raw_mean_is_named_itself():
+    (found,) = told(centred_by_a_helper, releases="final").findings
+    line = noised.__code__.co_firstlineno + 2
+    assert (found.kind, found.lines[0]) == ("changed_after_release", (__file__, line))
+
+
+def warmed_up(dataset, seed):
+    torch.manual_seed(seed)
+    own = Sums()
+    plain = own.noise
+    for number in range(ROUNDS):
+        own.noise = lambda leaf, number=number: plain(leaf) * min(1.0, number)
+        for x, y in zip(*dataset.tensors, strict=True):
+            nn.functional.cross_entropy(own.net(x[None]), y[None]).backward()
+            own.add()
+        own.step()
+    return own.net
+
+
+def test_a_round_whose_noise_is_zero_is_named_by_its_number():
+    (found,) = told(warmed_up).findings
+    assert found.says.startswith("The sum of round 1 is released without noise")

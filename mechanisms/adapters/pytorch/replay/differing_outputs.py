@@ -28,6 +28,7 @@ def differing(one: Run, other: Run, grows: Callable[[Stack], bool]) -> tuple[lis
     if other.releases.uncovered and (other.releases.reached or outputs_differ(one, other)):
         first = other.releases.uncovered[0]
         leaf = f"A part of the sum ({first.count} of {first.of} coordinates)"
+        leaf = f"The sum of round {first.round}" if first.whole else leaf
         left = {"left": first.left} if first.left else {}
         return [_fact(BARE, {"at": first.origin, "noisy": first.where, **left}, leaf=leaf)], True
     changed = dict.fromkeys(other.releases.reached, OTHER_NUMBER)

@@ -49,6 +49,9 @@ class Uncovered:
     """Where noise met the rest."""
     count: int
     of: int
+    round: int
+    whole: bool
+    """Whether no part of the sum has noise, as where its noise is multiplied by zero."""
 
 
 class Releases:
@@ -233,7 +236,9 @@ class Releases:
         apart = _is_moved(meeting.value, other.value, difference)
         if count := int((apart & ~hidden).sum()):
             origin = cell.summed or done.where
-            self.uncovered.append(Uncovered(covering.uneven, origin, done.where, count, hidden.numel()))
+            self.uncovered.append(
+                Uncovered(covering.uneven, origin, done.where, count, hidden.numel(), self.round, not hidden.any())
+            )
         done.out.copy_(torch.where(hidden, other.result, done.out.detach()))
         if cell.changed and cell.changed in self.leaked:
             self.reached.append(cell.changed)
