@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,9 @@ from audit.trials.library_files import is_library
 KEPT = "jax._src.source_info_util"
 """Where JAX keeps the line that it names; in a version that keeps it elsewhere, lines are those that JAX names."""
 
+ONE_AT_A_TIME = threading.RLock()
+"""What is replaced belongs to the whole process: two threads would put back each other's."""
+
 
 @contextlib.contextmanager
 def own_lines() -> Iterator[None]:
@@ -22,10 +26,15 @@ def own_lines() -> Iterator[None]:
 
     JAX marks them as made by differentiation, too, which they are not: clipping in a backward pass is clipping.
     """
-    called = jax.custom_vjp.__call__
     if _lines() is None:
         yield
         return
+    with ONE_AT_A_TIME:
+        yield from _replaced()
+
+
+def _replaced() -> Iterator[None]:
+    called = jax.custom_vjp.__call__
 
     def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         backward = getattr(function, "bwd", None)
