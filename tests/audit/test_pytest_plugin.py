@@ -258,6 +258,7 @@ def example(pytester, variant, *options):
     return pytester.runpytest_inprocess(*options)
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("variant", ["clips_coordinates", "right"])
 def test_the_sample_repository_is_green_when_right_and_red_when_broken(pytester, variant):

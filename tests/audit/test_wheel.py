@@ -152,6 +152,7 @@ def test_where_python_finds_ours_first_it_says_so(neighbour):
     assert "AttributeError" in call(neighbour.python, "-c", "import audit; audit._x", where=neighbour.project, code=1)
 
 
+@pytest.mark.long
 def test_a_distribution_installed_over_ours_is_named(neighbour):
     (neighbour.site / "audit" / "__init__.py").write_text(THEIRS)
     other = neighbour.site / "ledger-1.0.dist-info"

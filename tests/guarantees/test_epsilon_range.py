@@ -77,6 +77,7 @@ def test_a_number_between_certified_curves_says_so_where_the_curves_error_exceed
     assert same.says.startswith("5.32 to 5.321 (certified")
 
 
+@pytest.mark.long
 def test_what_is_proven_of_a_training_brackets_an_independent_number():
     setting = {"rate": 1e-2, "noise_multiplier": 0.8, "steps": 100}
     found = guarantees.poisson_training(**setting, accountant="certified").epsilon_range(1e-5)
@@ -85,6 +86,7 @@ def test_what_is_proven_of_a_training_brackets_an_independent_number():
     assert found.at_least <= found.epsilon <= found.at_most
 
 
+@pytest.mark.long
 def test_the_rounding_of_a_composed_law_leaves_out_what_is_proved_to_err_upwards():
     """A lattice's error moves delta up only: it is no reason to doubt the promise."""
     claim = guarantees.balls_and_bins(rounds=50, noise_multiplier=0.5, epochs=3)

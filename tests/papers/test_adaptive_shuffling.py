@@ -18,6 +18,7 @@ def test_the_claim_at_one_epsilon_has_the_given_delta_in_each_direction():
     assert claim.delta(0.2, "without_given_with") == pytest.approx(0.0029)
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("turn", "variation"), [("high", 0.364382), ("never", 0.360890)])
 def test_two_rounds_leak_what_quadrature_says(turn, variation):

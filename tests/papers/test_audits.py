@@ -8,6 +8,7 @@ from papers.__main__ import main
 from papers.audits import PROTOCOLS, epsilon_of, gaussian_fit, proven
 
 
+@pytest.mark.long
 def test_every_protocol_has_a_row_with_its_assumption_and_a_valid_bound_below_the_claim(capsys):
     assert main(["audits", "--trainings", "60", "--repeat", "1"]) == 0
     first, second, third = capsys.readouterr().out.strip().split("\n\n")

@@ -28,6 +28,7 @@ def test_gaussian_shift_covers_exactly_under_its_own_model():
         assert_rate_at_most(plug_in_wrong, 150, 0.2)
 
 
+@pytest.mark.long
 def test_subsampled_gaussian_covers_exactly_under_its_own_model():
     rng = np.random.default_rng(17)
     truth = families.subsampled_gaussian(rate=0.1, noise_multiplier=0.5).epsilon(1e-5)

@@ -73,6 +73,7 @@ def test_the_published_recursion_is_loose_and_independent_coins_are_not_the_wors
     assert sharp_tail(MOST_GUESSES, MOST_GUESSES + 1, coins=1e5, profile=gaussian(0.1)) == 1.0
 
 
+@pytest.mark.long
 def test_a_sampled_and_composed_claim_is_refuted_by_its_own_deltas_at_many_epsilons():
     claim = guarantees.poisson_training(rate=0.01, noise_multiplier=1.0, steps=1000)
     recursion = {

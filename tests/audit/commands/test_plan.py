@@ -40,6 +40,7 @@ def planned(tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 def test_a_plan_tells_trials_time_and_bounds_of_every_audit(planned, capsys):
     assert main(["plan", str(planned), "--json"]) == 0
     known, pilot, right = json.loads(capsys.readouterr().out)

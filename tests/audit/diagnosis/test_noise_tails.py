@@ -61,6 +61,7 @@ def test_a_divisor_sets_the_unit():
     assert halved.largest == pytest.approx(found(mechanisms.mechanism(right)).largest, rel=1e-6)
 
 
+@pytest.mark.long
 def test_a_sampled_record_leaks_less():
     whole, half = found(mechanisms.mechanism(cut)), found(mechanisms.mechanism(cut), rate=0.5)
     assert half.points[0].delta_if_it_ends == pytest.approx(whole.points[0].delta_if_it_ends / 2)

@@ -238,6 +238,7 @@ def ever_wrong(share_at, *, runs, trials=300, risk=0.4, passed_on=0.0):
     return wrong
 
 
+@pytest.mark.long
 def test_numbers_hold_at_every_look_at_once():
     assert_rate_at_most(ever_wrong(look_share, runs=25), 25, 0.4)
 

@@ -104,6 +104,7 @@ def test_a_promise_made_of_single_lines_hides_no_small_leak():
     assert found is None or found > 0.1
 
 
+@pytest.mark.long
 def test_a_claim_whose_thresholds_take_long_is_judged_from_a_table_of_it():
     claim = guarantees.fixed_batch_shuffle(rounds=3, noise_multiplier=1.0)
     lines = tabulate(claim)

@@ -372,6 +372,7 @@ policy = {{ kind = "fixed", thresholds = [0.0] }}
     assert "diagnoses[0].lines[0][1]: 5 recorded, 6 drawn again" in other.says
 
 
+@pytest.mark.long
 def test_diagnoses_after_an_early_end_are_measured_again():
     """It said that a time budget may have cut them short, where a refutation had ended the trials."""
     pair, step = mechanisms.scalar_pair(), mechanisms.gaussian_mechanism(noise_multiplier=0.5)

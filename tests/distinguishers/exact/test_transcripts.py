@@ -229,6 +229,7 @@ def test_the_ratio_of_a_final_sum_mixes_over_attendance(sampler, group):
         assert float(found) == pytest.approx(expected, rel=1e-4, abs=2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("sees", ["updates", "isolated"])
 def test_the_largest_round_has_the_tails_of_its_exact_curve(sees):

@@ -38,6 +38,7 @@ def test_one_step_at_rate_one_is_the_gaussian_mechanism():
     assert np.allclose(found.beta([0.01, 0.5]), guarantees.gaussian(mu=0.5).beta([0.01, 0.5]), atol=1e-12)
 
 
+@pytest.mark.long
 def test_an_event_and_the_history_it_describes_promise_the_same():
     ours = guarantees.claim_from_history(HISTORY)
     theirs = guarantees.claim_from_event(event_of(HISTORY))

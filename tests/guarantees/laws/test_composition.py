@@ -120,6 +120,7 @@ def test_certified_curves_bracket_any_discrete_composition(first, second, times)
         assert whole.delta(epsilon, "with_given_without") == pytest.approx(exact, abs=1e-13)
 
 
+@pytest.mark.long
 @few
 @given(simple, simple)
 def test_composition_commutes(first, second):
@@ -136,6 +137,7 @@ def test_composition_is_monotone(curve, times):
     assert np.all(more.beta([0.01, 0.1, 0.5]) <= less.beta([0.01, 0.1, 0.5]) + slack)
 
 
+@pytest.mark.long
 @few
 @given(scales, scales, st.integers(1, 4))
 def test_leakier_parts_make_a_leakier_whole(one, other, times):

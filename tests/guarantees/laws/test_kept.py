@@ -149,6 +149,7 @@ def test_small_files_are_not_all_looked_at_for_each_of_them(shelf, monkeypatch):
     assert len(list(shelf.glob("*.law"))) == 4
 
 
+@pytest.mark.long
 def test_real_laws_are_the_same_when_read(shelf):
     def answers():
         curve = guarantees.normalised_round(

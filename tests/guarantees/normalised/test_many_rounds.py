@@ -135,6 +135,7 @@ def test_contours_leave_the_atom_of_unsampled_rounds_where_it_is():
         np.testing.assert_allclose(getattr(found, f"{side}_above"), rates, atol=3e-5)
 
 
+@pytest.mark.long
 def test_a_guarantee_composes_and_stays_below_the_exact_curve():
     case = {"normalise_by": "expected_batch", "records": 500, "rate": 0.02, "noise_multiplier": 2.0, "dimension": 400}
     promise, exact = normalised_guarantee(**case).curve.compose(10), normalised_round(**case).curve.compose(10)

@@ -76,6 +76,7 @@ CASES = [
 EPSILONS = np.array([0.0, 0.1, 1.0, 3.0])
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_curve_leaks_what_sampling_finds(case):

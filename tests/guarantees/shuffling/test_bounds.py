@@ -66,6 +66,7 @@ def test_event_curve_passes_through_its_points():
     assert np.all(np.diff(event.beta(levels), n=2) > -1e-12)
 
 
+@pytest.mark.long
 def test_the_event_is_proved_on_one_side_only():
     event = guarantees.fixed_batch_event(rounds=30, noise_multiplier=0.7)
     for curve in (event, event.compose(2)):

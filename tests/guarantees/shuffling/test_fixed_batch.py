@@ -212,6 +212,7 @@ def test_one_delta_computes_no_curve():
     assert len(claim.curve.law._points) == 1
 
 
+@pytest.mark.long
 def test_pair_lies_between_event_and_guarantee():
     for sigma, rounds, epsilon in ((1.0, 1000, 0.5), (2.0, 1000, 0.1)):
         pair = guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=sigma).delta(epsilon)

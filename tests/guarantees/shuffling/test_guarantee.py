@@ -135,6 +135,7 @@ def test_a_profile_between_its_points_lies_above_the_truth():
     assert np.all(found >= gaussian_delta(epsilon, 1.0) - 1e-15)
 
 
+@pytest.mark.long
 def test_a_better_known_pool_only_helps():
     sigma, epsilon = 4.0, 0.02
 

@@ -85,6 +85,7 @@ def test_tails_agree_with_simulation():
         assert_rate_is(int((without > 1.2).sum()), trials, float(wrong.without_above))
 
 
+@pytest.mark.long
 def test_epochs_agree_with_simulation():
     rng, trials = np.random.default_rng(12), 100_000
     law = guarantees.isolated_shuffle(rounds=5, noise_multiplier=1.0, epochs=3).curve.law
@@ -178,6 +179,7 @@ def test_bad_arguments_are_refused(rounds, sigma):
         guarantees.isolated_shuffle(rounds=rounds, noise_multiplier=sigma)
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("sigma", [0.4, 1.0])
 def test_what_surely_leaks_lies_below_quadrature_by_next_to_nothing(sigma):

@@ -131,6 +131,7 @@ def test_the_best_cut_is_found(sigma, rounds, epsilon):
     assert levels.delta() <= 1.02 * min(every) + levels._atoms[2]
 
 
+@pytest.mark.long
 def test_few_slots_have_the_single_slots_cap_beside_the_pools():
     bound = shuffle_bound(63, 4.0)
     assert bound.pools

@@ -84,6 +84,7 @@ def test_a_trial_depends_on_its_seed_alone():
     np.testing.assert_array_equal(drawn(step, many, SEEDS[2:4]), drawn(step, many, SEEDS[:4])[2:])
 
 
+@pytest.mark.long
 def test_sums_are_those_of_the_plan_at_weights_that_move():
     batches = ((0, 3, 3), (), (4, 1))
     plan = dataclasses.replace(config(noise_multiplier=0.0).plan, batch_selection_strategy=Given(batches))
