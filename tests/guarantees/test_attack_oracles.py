@@ -147,6 +147,7 @@ def test_the_density_of_a_sum_of_normals_is_normal():
     assert np.allclose(density, norm.pdf(grid, scale=np.sqrt(50)), rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_losses_on_a_lattice_add_up():
     table = quadrature.integrated(*lines.subsampled_sides({"rate": 1.0, "noise_multiplier": 50.0}))
     exact = fourier.repeated(table, 2500)

@@ -85,6 +85,7 @@ def false_alone_and_with(proven, also):
     return np.array(found).T
 
 
+@pytest.mark.long
 def test_all_that_is_implied_holds_whenever_the_numbers_do_by_enumeration(proven):
     alone, every = false_alone_and_with(proven, stated)
     assert np.array_equal(alone, every)
@@ -101,6 +102,7 @@ def as_if_gaussian(numbers, question):
     return float(gaussian_delta(question.epsilon, mu))
 
 
+@pytest.mark.long
 def test_a_proven_mu_implies_no_delta(proven):
     alone, every = false_alone_and_with(proven, as_if_gaussian)
     assert np.any(every > alone + 0.01)

@@ -237,6 +237,7 @@ def taken_too_often(seed, rows, steps=3, rate=0.75):
     return weights
 
 
+@pytest.mark.long
 def test_of_the_end_of_several_steps_no_single_step_is_judged_and_the_rate_is_not_excluded():
     rows = np.eye(4, 12, dtype=np.float32)
     told = {"clip": 1.0, "noise_multiplier": 1.0, "gradients": lambda rows: rows}

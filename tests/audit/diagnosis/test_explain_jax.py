@@ -173,6 +173,7 @@ def test_optax_is_followed_on_a_batch_of_all_records(rate):
     assert found.lines[0][0].endswith("optax/contrib/_privacy.py")
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("microbatch", [None, 2])
 def test_a_plan_of_jax_privacy_is_followed(microbatch):

@@ -42,6 +42,7 @@ def test_the_call_that_hands_over_the_noises_scale_stands_before_the_helper():
     assert f"(called at library.py:{found.lines[0][1]})" in found.says
 
 
+@pytest.mark.long
 def test_leaves_that_are_clipped_one_by_one_exceed_the_stated_norm_at_the_clipping():
     (found,) = told("per_leaf").findings
     assert found.kind == Kind.TOO_LITTLE_NOISE

@@ -164,6 +164,7 @@ def test_momentum_is_found_whatever_batches_are_drawn(seed):
     assert (found.kind, found.lines[0]) == ("too_little_noise", here(momentum_of_batches)), found
 
 
+@pytest.mark.long
 def test_where_the_record_is_in_one_round_alone_momentum_is_not_judged():
     rare = functools.partial(momentum_of_batches, rate=0.05)
     (found,) = explain(rare, PAIR, key=jax.random.key(1), clip=1.0, noise_multiplier=1.0).findings

@@ -422,6 +422,7 @@ def test_the_last_records_of_a_stacked_copy_are_another_batch():
     assert "differ in more than the one record" in told.not_judged[0].says
 
 
+@pytest.mark.long
 def test_noise_of_an_optimizers_own_step_is_seen():
     assert not training_explained(steps.by_subclass, releases="update").suspicions
     told = training_explained(steps.half_noise_by_subclass, releases="update").findings

@@ -121,6 +121,7 @@ def test_unknown_mechanism_leaves_the_refutation_open():
     assert found.seconds is None
 
 
+@pytest.mark.long
 def test_pilot_stands_in_for_the_curve():
     pilot = [ErrorCounts(false_alarms=15, trials_without=100, misses=16, trials_with=100)]
     points = pilot_points(pilot)

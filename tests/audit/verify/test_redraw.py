@@ -347,6 +347,7 @@ def leaks(key, gradients):
 """
 
 
+@pytest.mark.long
 def test_a_line_in_a_record_is_found_again_from_any_folder_and_a_changed_one_is_not(tmp_path, monkeypatch):
     (tmp_path / "leaks_again.py").write_text(LEAKS)
     monkeypatch.syspath_prepend(str(tmp_path))

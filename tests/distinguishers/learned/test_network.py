@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from distinguishers.learned import network
 
 
+@pytest.mark.long
 def test_its_steps_are_those_of_adamw_on_the_gradient_of_its_loss(monkeypatch):
     steps = 3
     monkeypatch.setattr(network, "STEPS", steps)

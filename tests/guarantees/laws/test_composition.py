@@ -259,6 +259,7 @@ class Dear(GaussianLaw):
         return 2**40
 
 
+@pytest.mark.long
 def test_a_dear_law_is_composed_on_a_coarser_lattice_and_says_so():
     exact = TradeOff(composed_law([(GaussianLaw(mu=3.0, rate=0.1), 30)]))
     coarse = TradeOff(composed_law([(Dear(mu=3.0, rate=0.1), 30)]))
@@ -294,6 +295,7 @@ def telling(name):
     return getattr(guarantees, name)(**TELLING[name])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-3), (1e-18, 1e-8), (1e-9, 1e-8)])
 @pytest.mark.parametrize("name", sorted(TELLING))
 def test_what_may_reveal_all_keeps_its_delta_beside_another(name, epsilon, delta):

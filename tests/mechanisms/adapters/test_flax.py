@@ -78,6 +78,7 @@ def test_an_empty_batch_leaves_the_parameters_as_they_are():
     assert_noise_is(kept, NOISE * CLIP)
 
 
+@pytest.mark.long
 def test_the_realised_batch_divides():
     found = drawn(dpsur(), PAIR.with_record)
     sizes = NOISE * CLIP / found[(found != 0).any(axis=1)].std(axis=1)

@@ -181,6 +181,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.long
 def test_a_right_plan_keeps_its_promise():
     record = judge(config())
     assert (record.verdict, record.releases) == ("no_violation_found", "transcript")

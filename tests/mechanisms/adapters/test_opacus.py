@@ -271,6 +271,7 @@ def test_a_networks_trial_depends_on_its_seed_alone(network):
     assert len(np.unique(whole[:, 5])) == 3
 
 
+@pytest.mark.long
 def test_the_denoiser_is_updated_by_clipped_gradients():
     found = network_outputs(IMAGES.without, SEEDS[:3], network="denoiser", noise_multiplier=0.0, loss_reduction="sum")
     assert found.shape == (3, 1_485_217)
