@@ -92,7 +92,8 @@ def test_a_paper_says_why_a_claim_is_violated(violation):
 def test_what_is_claimed_is_rounded_up_to_the_same_digits_everywhere(violation):
     """Of a Laplace claim .39347 was .393 in LaTeX, .394 in Markdown and .3935 in JUnit."""
     claim = dataclasses.replace(violation.claim, advantage=0.3934693402873666, epsilon=0.9871)
-    record = dataclasses.replace(violation, claim=claim, violated_at=None)
+    # JUnit also tells the seconds
+    record = dataclasses.replace(violation, claim=claim, violated_at=None, seconds=2.0)
     for name in ("markdown", "junit", "latex"):
         assert set(re.findall(r"0\.39\d+", text_report((record,), name, title="t"))) == {"0.394"}, name
     for name in ("text", "markdown", "model-card", "statement", "junit", "latex"):
