@@ -49,7 +49,7 @@ class Idle:
     hidden: Place
     """Where their difference went away."""
     meets: str
-    """What they meet: RECORDS, RELEASE or NOISE of ``findings.py``."""
+    """What they meet: RECORDS, RELEASE or NOISE of ``sentences.py``."""
 
 
 Slot = tuple[Any, ...]
