@@ -30,7 +30,7 @@ def worst_tail(correct: int, guesses: int, *, epsilon: float, exposed: float) ->
     and ``B`` (``exposed``) delta times the coins, or half of it where all guesses are for the same side. It grows with
     epsilon. Sharp where the training is free in how many coins it guesses 'in' and how many 'out', valid where these
     numbers are fixed; below one half it is less than theorem 5.2 of [steinke2023] allows.
-    [docs/validity.md, 'One training, many canaries']
+    [docs/one-run-validity.md, 'A fixed number of guesses']
     """
     if correct <= 0:
         return 1.0
@@ -47,7 +47,8 @@ def worst_tail(correct: int, guesses: int, *, epsilon: float, exposed: float) ->
 def capped_tail(correct: int, guesses: int, *, epsilon: float, exposed: float, split: float) -> float:
     """Smallest risk r with ``F <= split r`` and ``(B / v) F / b <= (1 - split) r``, of a number of guesses chosen late.
 
-    The number of guesses may depend on scores and on coins that are not guessed. [docs/validity.md, 'Inside out']
+    The number of guesses may depend on scores and on coins that are not guessed.
+    [docs/one-run-validity.md, 'Inside out']
     """
     if correct <= 0:
         return 1.0
@@ -102,7 +103,7 @@ def curve_refuted(correct: int, guesses: int, *, coins: float, inverse: Inverse,
     ``sum_{j>=c} j p_j / n <= 1 - f(sum_{j>=c-1} (k - j) p_j / n)`` for every c, p being the law of the number of right
     guesses and n (``coins``) the number of coins, or half of it where all guesses are for one side. The smallest law
     with ``P(C >= v) = risk`` is built from above; if its mass exceeds 1 the curve is refuted. Sharp where all guesses
-    are right, valid always. [mahloujifar2024; docs/validity.md, 'One training, many canaries']
+    are right, valid always. [mahloujifar2024; docs/one-run-validity.md, 'A fixed number of guesses']
     """
     right, wrong = risk * correct, risk * (guesses - correct)
     for count in range(correct - 1, -1, -1):

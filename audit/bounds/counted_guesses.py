@@ -19,8 +19,7 @@ class Guesses:
 
     Numbers of guesses that were fixed beforehand prove an epsilon at any delta. Numbers chosen by revealed coins do at
     one delta, declared beforehand, because tail and stake are capped apart: whatever was chosen, refuting takes
-    ``F <= split * risk`` and ``B F / (v b) <= (1 - split) * risk``. [docs/validity.md, 'One training, many canaries'
-    and 'Inside out']
+    ``F <= split * risk`` and ``B F / (v b) <= (1 - split) * risk``. [docs/one-run-validity.md]
     """
 
     guessed_in: int

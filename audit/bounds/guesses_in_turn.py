@@ -65,7 +65,7 @@ def guessed_in_turn(likelihoods: Array, coins: Array, *, rule: Rule, risk: float
     Given the training's output and all other coins, a coin is right with probability at most
     ``e^eps / (1 + e^eps)`` if delta is 0, whatever was revealed before: right guesses are at most binomial. With a
     delta the bound on one count would not hold, as flipping a coin moves later guesses.
-    [keinan2025; docs/validity.md, 'In turn']
+    [keinan2025; docs/one-run-validity.md, 'In turn']
     """
     said: list[Array] = []
     true: list[Array] = []

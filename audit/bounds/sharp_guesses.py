@@ -43,7 +43,7 @@ def sharp_tail(correct: int, guesses: int, *, coins: float, profile: Profile) ->
     """Largest probability of so many right guesses under all mechanisms with a profile of deltas, from above.
 
     A linear program proposes stakes at levels of epsilon; ``certified_tail`` proves what they prove. 1 where the
-    program is too large or proposes nothing. [docs/validity.md, 'Claims as curves']
+    program is too large or proposes nothing. [docs/one-run-validity.md, 'Claims as curves']
     """
     if not 0 < correct <= guesses <= MOST_GUESSES:
         return 1.0
@@ -68,7 +68,7 @@ def certified_tail(correct: int, guesses: int, *, coins: float, epsilons: Array,
     """``lambda + n sum stake_e delta(e)``, an upper bound on ``P(C >= v)`` whatever the stakes are.
 
     lambda is the least capital from which bets on every guess, at each level e at most ``stake_e``, reach 1 where v or
-    more guesses are right and stay at 0 or above elsewhere. [docs/validity.md, 'Claims as curves']
+    more guesses are right and stay at 0 or above elsewhere. [docs/one-run-validity.md, 'Claims as curves']
     """
     used = stakes > 0
     levels = [

@@ -54,8 +54,7 @@ def one_run(
     The highest scores are guessed 'in', the lowest 'out', the rest are not guessed. By default the coins of the middle
     scores, revealed and never guessed, choose how many ('inside out'), and epsilon is proven at ``delta``. A claim that
     is a curve chooses for itself, by what a training that just keeps it would show. An (epsilon, delta) claim is judged
-    by epsilon, any other by its curve. [steinke2023; mahloujifar2024; docs/validity.md, 'One training, many canaries'
-    and 'Inside out']
+    by epsilon, any other by its curve. [steinke2023; mahloujifar2024; docs/one-run-validity.md]
 
     Does not hold for coins that are not fair and independent, for a fixed number of canaries on each side, or for a
     ``delta``, ``guesses`` or ``seed`` that were tried out on these scores and coins.

@@ -31,7 +31,7 @@ class OneRun:
     It answers as a record does: ``epsilon(delta)``, ``delta(epsilon)`` and ``mu`` are proven lower bounds. Statements
     from numbers of guesses fixed beforehand, and the verdict, are tails of the same counts at the same shares of the
     risk; those from numbers that revealed coins chose each have a share and a delta of their own. All hold together
-    with probability at least ``1 - risk``. [docs/validity.md, 'One training, many canaries' and 'Inside out']
+    with probability at least ``1 - risk``. [docs/one-run-validity.md, 'A fixed number of guesses' and 'Inside out']
     """
 
     guesses: tuple[Guesses, ...]

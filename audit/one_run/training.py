@@ -56,7 +56,7 @@ def one_training(
     A canary's gradient is one coordinate, longer than the clipping norm. It joins batches as a row of gradients: the
     user's own code clips it, sums it and adds noise, whatever the framework. Several canaries may share a coordinate;
     then one of them is guessed and the coins of the others are revealed, which scores use.
-    [steinke2023; keinan2025; docs/validity.md, 'One training, many canaries']
+    [steinke2023; keinan2025; docs/one-run-validity.md, 'A fixed number of guesses']
 
     Says nothing about final weights alone, nor about records whose gradients are not crafted.
 
