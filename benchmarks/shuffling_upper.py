@@ -51,14 +51,14 @@ TRAININGS = (
 COLOURS = {
     "known leak": "#0072b2",
     "guarantee": "#d55e00",
-    "guarantee before": "#e69f00",
+    "3-symbol clones": "#e69f00",
     "Poisson": "#009e73",
     "batches in order": "#666666",
 }
-STYLES = {"known leak": "-", "guarantee": "-", "guarantee before": "--", "Poisson": ":", "batches in order": "-."}
+STYLES = {"known leak": "-", "guarantee": "-", "3-symbol clones": "--", "Poisson": ":", "batches in order": "-."}
 
 
-def before(noise: float, rounds: int) -> float:
+def three_symbols(noise: float, rounds: int) -> float:
     """Epsilon of the three-symbol clone bound."""
 
     def excess(epsilon: float) -> float:
@@ -73,7 +73,7 @@ def row(noise: float, rounds: int) -> dict[str, float]:
     began = time.process_time()
     claim = guarantees.fixed_batch_upper(rounds=rounds, noise_multiplier=noise)
     found = {"guarantee": float(claim.epsilon(DELTA)), "seconds": time.process_time() - began}
-    found["before"] = before(noise, rounds)
+    found["three symbols"] = three_symbols(noise, rounds)
     found["leak"] = float(guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=noise).epsilon(DELTA))
     return found
 
@@ -82,7 +82,7 @@ def one_epoch(setting: tuple[float, int]) -> str:
     """A line of the first table."""
     noise, rounds = setting
     one, order = row(noise, rounds), guarantees.deterministic_batches(noise_multiplier=noise).epsilon(DELTA)
-    shown = " | ".join(f"{one[name]:.4g}" for name in ("leak", "before", "guarantee"))
+    shown = " | ".join(f"{one[name]:.4g}" for name in ("leak", "three symbols", "guarantee"))
     summarised = summary_seconds(noise, rounds) + one["seconds"]
     return f"| {noise:g}, {rounds:g} | {shown} | {order:.4g} | {one['seconds']:.1f} | {summarised:.1f} |"
 
@@ -142,7 +142,7 @@ def tables(processes: int) -> None:
     method = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(processes, mp_context=method, max_tasks_per_child=1) as pool:
         first, second = pool.map(one_epoch, ROWS), pool.map(several, itertools.product(ROWS[:3], EPOCHS))
-        print("| sigma, T | known leak | before | guarantee | fixed order | seconds | summary |")
+        print("| sigma, T | known leak | three symbols | guarantee | fixed order | seconds | summary |")
         print("|---|---|---|---|---|---|---|")
         for line in first:
             print(line, flush=True)
@@ -174,7 +174,7 @@ def figure(path: Path) -> None:
                 "batches in order": [
                     guarantees.deterministic_batches(noise_multiplier=float(noise)).epsilon(DELTA) for noise in noises
                 ],
-                "guarantee before": [one["before"] for one in found],
+                "3-symbol clones": [one["three symbols"] for one in found],
                 "guarantee": [one["guarantee"] for one in found],
                 "known leak": [one["leak"] for one in found],
                 "Poisson": sampled,
