@@ -33,13 +33,13 @@ RESULTS = (
 )
 FACTS = (
     ("version", "version"),
-    ("promise", "the sentence that promises"),
-    ("relation", "relation that it states"),
+    ("promise", "its promise"),
+    ("relation", "stated relation"),
     ("sampler", "sampler"),
     ("divisor", "divisor"),
     ("noise", "noise and seed"),
     ("pair", "pair"),
-    ("side", "the other side"),
+    ("side", "in its defence"),
     ("public", "public"),
     ("disclosed", "disclosed on"),
 )
@@ -73,7 +73,7 @@ def tables(records: tuple[AuditRecord, ...]) -> str:
 
 def _fact(entry: Mapping[str, Any], key: str) -> str:
     if key == "disclosed":
-        return entry.get(key, "public before" if entry.get("public") else "nothing found")
+        return entry.get(key, "already public" if entry.get("public") else "nothing found")
     return str(entry.get(key, ""))
 
 
