@@ -154,8 +154,8 @@ def run_audit(
     own = f"{test.digest} {trials}"
     if resume is not None and (resume.test not in ("", own) or resume.trials_per_side > goal.trials_per_side):
         raise StaleCountsError(
-            "these counts belong to other edges or thresholds than this audit's, or to another number of planned "
-            "trials, which is never changed afterwards; start a new audit."
+            "these counts were made with other edges, thresholds or planned trials than this audit has, and none of "
+            "them may change afterwards; start a new audit."
         )
 
     def report(tally: Tally) -> None:

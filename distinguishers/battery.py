@@ -103,7 +103,7 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
       The battery.
 
     Raises:
-      ValueError: ``neighbours`` is no pair.
+      ValueError: ``neighbours`` is not a pair.
 
     Examples:
       >>> import distinguishers, mechanisms
@@ -195,7 +195,7 @@ def default_battery(
       The battery, or what learns it.
 
     Raises:
-      ValueError: ``replay`` is asked for without a mechanism.
+      ValueError: ``replay`` needs a mechanism, and there is none.
 
     Examples:
       >>> import distinguishers, mechanisms

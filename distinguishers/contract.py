@@ -143,7 +143,7 @@ class Score(OneScore):
         shape = np.shape(score)
         if shape not in ((), (1,)):
             raise ValueError(
-                f"a distinguisher must give one score an output, got shape {shape}; "
+                f"a distinguisher must return one score per output, got shape {shape}; "
                 "distinguishers.fit(function) learns one score from several features."
             )
         # a yes or no is a score too
@@ -171,11 +171,11 @@ def distinguisher(
 ) -> Distinguisher | Learner: ...
 @checked
 def distinguisher(given: Any, **parameters: Any) -> Distinguisher | Learner:
-    """A function or an object of yours as a full distinguisher.
+    """Turn your function or object into a full distinguisher.
 
-    What answers every question of the contract, or learns, comes back as it is. Anything else gives one score; it is
-    asked once for ``name``, ``parameters``, ``accepts`` and ``curve``, and what it leaves out is its class's name,
-    nothing, any kind of output, and no curve. A score that was chosen on the trials it judges proves nothing.
+    A full distinguisher or a learner is returned as it is. Anything else must give one score. Its ``name``,
+    ``parameters``, ``accepts`` and ``curve`` are read once; the defaults are its class's name, nothing, any kind of
+    output, and no curve. A score that was chosen on the trials it judges proves nothing.
 
     Args:
       given: ``function(output) -> score``, ``function(key, output) -> score``, or an object that answers in part.

@@ -49,7 +49,7 @@ class Collapsed(NamedTuple):
 
 
 class Described(Protocol):
-    """What may be asked of anything that releases. Dataclasses inherit these answers and change what differs."""
+    """What every mechanism answers about itself. Dataclasses inherit these answers and override those that differ."""
 
     @property
     def name(self) -> str:
@@ -149,7 +149,7 @@ class StructuredRelease(Protocol):
 
     def summary(self, key: jax.Array, span: int) -> Collapsed:
         """The first ``span`` coordinates of the same output, and the mean square of the others, without the vector."""
-        raise ValueError(f"{type(self).__name__} gives whole outputs only.")
+        raise ValueError(f"{type(self).__name__} has no summary; it gives whole outputs only.")
 
 
 @runtime_checkable
@@ -335,12 +335,12 @@ def mechanism(
     gradients: Callable[[Any], Any] | None = None,
     **parameters: Any,
 ) -> Mechanism | BatchMechanism:
-    """The border: ``function(key, dataset) -> output``, or an object that answers in part, as a full mechanism.
+    """Turn ``function(key, dataset) -> output``, or an object with part of the contract, into a full mechanism.
 
-    What answers every question of the contract comes back as it is. Anything else is asked once for what it has
-    (``name``, ``parameters``, ``kind``, ``coordinates``, ...), and the rest is as in ``Described``. An object with
-    ``prepare`` and no ``__call__`` is foreign code (``BatchMechanism``). A wrong answer of the object is not found
-    here: it shows when the trials run.
+    A full mechanism is returned as it is. Of anything else the attributes that it has (``name``, ``parameters``,
+    ``kind``, ``coordinates``, ...) are read once, and the rest is as in ``Described``. An object with ``prepare`` and
+    no ``__call__`` is foreign code (``BatchMechanism``). A wrong attribute is not found here: it shows when the trials
+    run.
 
     Args:
       given: the function, traceable by JAX, or the object.
@@ -353,7 +353,7 @@ def mechanism(
       The mechanism. ``run_audit`` calls this itself: only functions with something to add need it.
 
     Raises:
-      ValueError: ``releases`` has another value, or ``clip`` or ``noise_multiplier`` is no number >= 0.
+      ValueError: ``releases`` is not one of these, or ``clip`` or ``noise_multiplier`` is not a number >= 0.
       TypeError: ``given`` is neither a function of a key and a dataset nor an object with ``prepare``, or the name of a
         parameter is misspelt.
 

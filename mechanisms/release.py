@@ -150,7 +150,7 @@ def stack(outputs: Sequence[Any]) -> Any:
     forms = [[(name, np.shape(leaf)) for name, leaf in own] for own in named]
     for form in forms:
         if form != forms[0]:
-            raise ValueError(f"a step must release one form in every trial, got {form} after {forms[0]}.")
+            raise ValueError(f"a step must release the same structure in every trial, got {form} after {forms[0]}.")
     parts = {name: np.stack([host_array(own[i][1]) for own in named]) for i, (name, _) in enumerate(named[0])}
     return parts[PLAIN] if [*parts] == [PLAIN] else parts
 

@@ -57,7 +57,7 @@ def _execute(arguments: argparse.Namespace) -> int:
         found = one_run.execute(arguments, *sides)
         return 0 if found.verdict is None else EXITS[found.verdict]
     if arguments.guesses:
-        raise ValueError("--guesses belongs to --one-run.")
+        raise ValueError("--guesses only works with --one-run; add --one-run, or drop --guesses.")
     claim = None if arguments.claim is None else claim_from_text(arguments.claim)
     found = from_scores(
         *sides,
@@ -166,7 +166,9 @@ def _assumed(
     if arguments.assume is None:
         return None
     if not (np.isfinite(without).all() and np.isfinite(with_record).all()):
-        raise ValueError("--assume fits a family to the scores, which must be finite for it.")
+        raise ValueError(
+            "--assume fits a family to the scores, so all of them must be finite; repair them, or drop --assume."
+        )
     given = {"delta": arguments.delta, "risk": risk_of(arguments.confidence), "assumption_free": assumption_free}
     if arguments.assume == "gaussian":
         return gaussian_shift(without, with_record, **given)

@@ -64,7 +64,8 @@ def _shuffled(arguments: argparse.Namespace) -> int:
     others = ("claims", "sampler", "normalise_by", "plot")
     if given := [name for name in others if getattr(arguments, name)]:
         raise ValueError(
-            f"--shuffled prints its own four rows, and takes no {given[0].replace('_', '-')}: call claim twice."
+            f"--shuffled prints its own four rows and takes no {given[0].replace('_', '-')}; "
+            "run claim a second time for it."
         )
     setting, stated = _setting(arguments), _stated(arguments)
     found = shuffled_training(setting, deltas=tuple(arguments.delta or (1e-6, 1e-5)))

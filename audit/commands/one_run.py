@@ -24,7 +24,7 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
     if arguments.threshold or arguments.assume:
         raise ValueError("--one-run guesses coins: give --guesses IN OUT, not --threshold or --assume.")
     if arguments.plot:
-        raise ValueError("--one-run proves no curve: there is nothing to --plot.")
+        raise ValueError("--one-run proves no curve, so there is nothing to plot; drop --plot.")
     claim = None if arguments.claim is None else claim_from_text(arguments.claim)
     found = one_run(
         np.concatenate([np.ravel(left_out), np.ravel(included)]),

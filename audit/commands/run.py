@@ -162,7 +162,7 @@ def _check_executor(arguments: argparse.Namespace) -> None:
     """Refuse options of a cluster without ``--executor dask``."""
     for option in ("scheduler", "workers"):
         if arguments.executor != "dask" and getattr(arguments, option) is not None:
-            raise SuiteError(f"--{option} is about a cluster; add --executor dask.")
+            raise SuiteError(f"--{option} only applies to a cluster; add --executor dask, or drop it.")
     if arguments.workers is not None and arguments.workers < 1:
         raise SuiteError(f"--workers must be >= 1, got {arguments.workers}.")
 

@@ -381,7 +381,7 @@ def _gradients(asked: _Asked, read_as: Neighbours | None) -> Neighbours:
     dimension, layout = read_signal(neighbours).dimension, asked.sides.layout()
     if dimension not in (layout.size, layout.entries):
         raise ValueError(
-            f"each of its records has {counted(dimension, 'number')} and the output {layout.size}, so they are no "
+            f"each of its records has {counted(dimension, 'number')} and the output {layout.size}, so records are not "
             "gradients; give the mechanism a gradients= function."
         )
     return neighbours

@@ -191,7 +191,7 @@ def drawn_in_time(
     first, second = sides.outputs(keys, trials, size=drawn_at_once(sides.layout(), trials), deadline=deadline)
     count = min(len(first), len(second))
     if count < FEWEST_TRIALS:
-        raise TimeoutError(f"the time budget was over after {count} trials per side.")
+        raise TimeoutError(f"the time budget ran out after {count} trials per side.")
     return first[:count], second[:count]
 
 

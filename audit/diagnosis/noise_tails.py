@@ -108,7 +108,7 @@ def noise_tails(
         delta >= q P(X > t - 1/sigma) - (e^epsilon - 1 + q) P(X > t),
 
     both rates replaced by Clopper-Pearson limits. [clopper1934] Memory does not grow with ``draws``. The bound rests on
-    the assumption that it carries: it is no verdict.
+    the assumption that it carries: it is not a verdict.
 
     Args:
       mechanism: what ``audit.run_audit`` takes; its outputs are vectors.

@@ -58,7 +58,7 @@ class Signal:
 def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: Layout | None = None) -> Signal:
     """The signal of a pair of gradients: one row a record, or one that holds its gradients at all rounds."""
     if getattr(neighbours.without, "ndim", 2) == 1:
-        raise ValueError("every coordinate of a dataset that is a vector may move: none carries noise alone.")
+        raise ValueError("the dataset is one vector, so every coordinate may move and none carries noise alone.")
     finite, pair = _finite(neighbours)
     found = read_pair(pair)
     rounds = 1 if layout is None or layout.rounds is None else layout.rounds

@@ -90,8 +90,8 @@ def one_run(
     values, coins = _canaries(scores, included)
     if claim is not None and not claim.covers(relation):
         raise ValueError(
-            f"the claim is for {claim.relation} neighbours but flipping a coin is {relation}; "
-            "restate the claim or give the relation of the canaries."
+            f"the claim is for {claim.relation} neighbours but flipping a canary's coin makes {relation} ones; "
+            "restate the claim, or pass the relation of the canaries."
         )
     order, shared = from_highest(values, seed=seed), tied(values)
     ordered, deltas = coins[order], _deltas(delta, claim)

@@ -87,7 +87,7 @@ class OneRun:
             declared = max(each.at_delta or 0.0 for each in self.guesses)
             raise ValueError(
                 f"epsilon was proven at delta {declared:g}, which says nothing at the larger {delta:g}; "
-                "give one_run that delta, or numbers of guesses, before you look."
+                "pass that delta, or numbers of guesses, to one_run before you look at the coins."
             )
         return max(known)
 

@@ -42,7 +42,7 @@ class Anytime(Policy):
     """Look again and again and stop once the claim is refuted: several thresholds per score, fixed beforehand.
 
     They come from theory where the distinguisher knows its curve, otherwise from pilot trials that are thrown away. The
-    verdict is valid whenever it stops; counts of a stopped audit are no fixed sample and cannot be compared.
+    verdict is valid whenever it stops; counts of a stopped audit are not a fixed sample and cannot be compared.
 
     Args:
       thresholds: how many thresholds per score, even.
@@ -257,7 +257,9 @@ def _with(tally: Tally, wealth: Wealth) -> Tally:
 
 def _wealth(tally: Tally) -> Wealth:
     if not tally.state:
-        raise ValueError("an anytime audit resumes from what its own progress reported, with the state of its test.")
+        raise ValueError(
+            "an anytime audit resumes only from progress that it reported itself, with the state of its test."
+        )
     return Wealth.from_json(tally.state)
 
 

@@ -104,8 +104,8 @@ class Policy(abc.ABC):
 
     ``audit.Fixed``, ``FromTheory``, ``Split``, ``Simultaneous`` and ``Anytime`` are policies. One of your own decides
     its test in ``fix``, before the trials that judge it, and compares the counts with the claim in ``judge``. A policy
-    that takes the planned trials and counts them inherits ``count`` as it is. That its bounds hold at the goal's risk
-    is for whoever writes it to prove: nothing here checks that.
+    that takes the planned trials and counts them inherits ``count`` as it is. Whoever writes a
+    policy must prove that its bounds hold at the goal's risk: nothing here checks that.
 
     Examples:
       >>> import audit

@@ -148,7 +148,9 @@ def save(figure: Any, path: Path, *, dpi: int, metadata: dict[str, None] | None 
             figure.savefig(waiting, format=path.suffix[1:], dpi=dpi, metadata=metadata)
     except LatexError as error:
         said = next((line for line in str(error).splitlines() if line.startswith("!")), str(error).partition("\n")[0])
-        raise RuntimeError(f"{path}: LaTeX cannot set this figure ({said}); choose .pdf, .svg or .png.") from error
+        raise RuntimeError(
+            f"{path}: LaTeX could not typeset this figure ({said}); choose .pdf, .svg or .png."
+        ) from error
 
 
 def label(words: Any, path: Path) -> str:
@@ -197,11 +199,11 @@ def draw(record: AuditRecord, axes: Any, *, logarithmic: bool = False) -> None:
 
     Args:
       record: a record with a curve: one of ``audit.run_audit`` whose trials were drawn (``record.drawn``).
-      axes: of matplotlib. A legend is for the caller to add.
+      axes: axes of matplotlib; add a legend yourself.
       logarithmic: whether both axes are logarithmic, where the points that drive epsilon are seen.
 
     Raises:
-      ValueError: ``record`` is no AuditRecord.
+      ValueError: ``record`` is not an AuditRecord.
 
     Examples:
       >>> import audit, distinguishers, guarantees, jax, mechanisms

@@ -235,7 +235,9 @@ class _Builder:
         ready = made is not None and isinstance(found, made)
         if not ready and (words.own or made is not None or _makes(found, named)):
             if not callable(found):
-                raise UnbuiltError(f"{where}: {what} is {found!r}, no {part} and no function that makes one.")
+                raise UnbuiltError(
+                    f"{where}: {what} is {found!r}, which is neither a {part} nor a function that makes one."
+                )
             arguments = {**named, **words.own}
             with _placed(f"{what} failed with {arguments}", spec):
                 found = found(**arguments)
@@ -244,7 +246,7 @@ class _Builder:
         else:
             self._refuse_defaults(found, f"{word} = {path!r}")
         if made is not None and not isinstance(found, made):
-            raise UnbuiltError(f"{where}: {what} returned {found!r} where a {made.__name__} is needed.")
+            raise UnbuiltError(f"{where}: {what} must return a {made.__name__}, got {found!r}.")
         return found
 
     def _refuse_defaults(self, found: Any, what: str, *, but: Mapping[str, Any] | None = None) -> None:

@@ -26,6 +26,6 @@ def test_of(record: AuditRecord, *, where: str) -> Reused:
     if kind not in KINDS or method not in METHODS:
         raise SuiteError(
             f"{where}: the record of {record.name!r} was judged by the policy {kind!r}, whose test cannot be "
-            f"used again; only those of {', '.join(KINDS)} can."
+            f"reused; only the policies {', '.join(KINDS)} allow that."
         )
     return Reused(cuts=cuts_of(record), edges=edges_of(record), method=method)

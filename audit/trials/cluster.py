@@ -128,7 +128,7 @@ class DaskExecutor:
         try:
             while waiting:
                 if self._given_up.is_set():
-                    raise ClusterError("the run is being ended.")
+                    raise ClusterError("the run is shutting down.")
                 try:
                     done, waiting = distributed.wait(waiting, timeout=TURN_SECONDS, return_when="FIRST_COMPLETED")
                 except TimeoutError:
@@ -158,9 +158,9 @@ class DaskExecutor:
         error = future.exception()
         if isinstance(error, KilledWorker):
             raise ClusterError(
-                f"{error.allowed_failures + 1} workers died one after the other while {what}: it seems to be what ends "
-                "them (its memory, or a crash of the code that is audited). Their logs say more; with the executor "
-                "'local' it can be seen here."
+                f"{error.allowed_failures + 1} workers died one after the other while {what}, so that work "
+                "probably kills them (too much memory, or a crash of the audited code). Read their logs, or use the "
+                "executor 'local' to see the error here."
             ) from None
         if isinstance(error, ModuleNotFoundError):
             raise ClusterError(
@@ -173,7 +173,9 @@ class DaskExecutor:
         if self._client.nthreads():
             return time.monotonic()
         if time.monotonic() - last_seen > EMPTY_SECONDS:
-            raise ClusterError(f"the cluster has had no worker for {EMPTY_SECONDS:.0f} s; start some.")
+            raise ClusterError(
+                f"the cluster has had no worker for {EMPTY_SECONDS:.0f} s; start some (dask worker ADDRESS)."
+            )
         return last_seen
 
     def _wait_for(self, workers: int) -> None:

@@ -18,10 +18,10 @@ def unheard(tally: Tally) -> None:
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Execution:
-    """How ``run_audit`` runs: where trials are drawn, how many at once, until when, and who is told.
+    """How ``run_audit`` runs: where trials are drawn, how many at once, until when, and who gets the progress.
 
-    Trial i is a function of the key and of i alone: of what is stated here, only a deadline that cuts an audit short
-    shows in its record, as fewer trials.
+    Trial i is a function of the key and of i alone. So nothing here changes the record, except a deadline that cuts
+    the audit short: the record then has fewer trials.
 
     Args:
       executor: who draws the trials, such as ``audit.dask_executor``; by default this process and all its devices.

@@ -81,8 +81,8 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
     if without != with_record:
         raise MechanismError(
             f"{name!r} gives outputs of different shapes on the two datasets, which already tells them apart: "
-            f"{without.told} without the record, {with_record.told} with it. Release what has one shape for any number "
-            "of records: a sum, say, and not a row for each."
+            f"{without.told} without the record, {with_record.told} with it. Release something whose shape does not "
+            "depend on the number of records, such as a sum instead of a row per record."
         )
     return without
 

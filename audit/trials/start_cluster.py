@@ -68,7 +68,10 @@ def _written(file: str) -> str:
     end = time.monotonic() + START_SECONDS
     while not os.path.isfile(file):
         if time.monotonic() > end:
-            raise ClusterError(f"no scheduler wrote {file!r} within {START_SECONDS:g} s; start one with this file.")
+            raise ClusterError(
+                f"no scheduler wrote {file!r} within {START_SECONDS:g} s; start one: "
+                f"dask scheduler --scheduler-file {file}"
+            )
         time.sleep(0.2)
     return file
 

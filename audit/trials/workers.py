@@ -305,7 +305,7 @@ class Workers:
         process.join(timeout=5.0)
         raise ForeignError(
             f"a worker of {self._name} died (exit code {process.exitcode}) while drawing {_span(batch)}; its own "
-            "messages are on standard error. A script that starts workers runs its audit below "
+            "messages are on standard error. In a script, call the audit below "
             "`if __name__ == '__main__':`."
         )
 

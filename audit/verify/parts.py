@@ -103,7 +103,7 @@ def _part(table: Any) -> Part | None:
 
 def _made(part: Part, known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any] | None = None) -> Any:
     if part.name not in known:
-        raise ValueError(f"no constructor that suites can name is called {part.name!r}; give its suite with --suite")
+        raise ValueError(f"{part.name!r} is not a constructor that suites can name; give its suite with --suite")
     constructor = known[part.name]
     signature = inspect.signature(constructor).parameters
     own = {key: as_tuple(value) for key, value in part.parameters.items() if key in signature}

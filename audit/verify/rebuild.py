@@ -145,7 +145,9 @@ def _policy(record: AuditRecord, stated: Built | None) -> Policy:
     if kind not in RECORDED:
         if stated is not None and stated.policy is not None:
             return stated.policy
-        raise NotComputedError(f"the policy {kind!r} is not one of ours; give the suite that names it with --suite")
+        raise NotComputedError(
+            f"the policy {kind!r} is not one of dpsgd-audit's; give the suite that names it with --suite"
+        )
     try:
         return RECORDED[kind].recorded(record.policy, edges_of(record))
     except Exception as error:

@@ -108,10 +108,10 @@ def _parts(record: AuditRecord, suite: Suite | None) -> Parts:
         ("neighbours", parts.neighbours, record.neighbours, parts.neighbours.relation),
     ):
         if not _is_recorded(built, part, kind):
-            raise ContradictedError(f"what is built is not the recorded {what} {part.describe()}")
+            raise ContradictedError(f"the {what} as built is not the recorded one, {part.describe()}")
     if record.releases != parts.mechanism.releases:
         built, said = parts.mechanism.releases, record.releases
-        raise ContradictedError(f"what is built releases {built!r}, the record says {said!r}")
+        raise ContradictedError(f"the mechanism as built releases {built!r}, but the record says {said!r}")
     return parts
 
 
@@ -139,7 +139,7 @@ def _other_score(built: Distinguisher, part: Part, *, learnt: bool) -> ValueErro
     """Why it is not the recorded one: the fit trials taught it something else, or it is another one from the start."""
     wrong = different(part.parameters, plain(built.parameters), "drawn again")
     if not learnt or built.name != part.name or not all(said.startswith(LEARNT) for said in wrong):
-        return ValueError(f"what is built is not the recorded distinguisher {part.describe()}")
+        return ValueError(f"the distinguisher as built is not the recorded one, {part.describe()}")
     return ContradictedError(
         "the fit trials drawn again teach other scores, so the code gives other outputs than the audited code did, "
         f"or the record was changed ({'; '.join(wrong[:1])})"

@@ -106,7 +106,7 @@ def round_model(mechanism: OneRound | CollapsedRound, neighbours: Neighbours) ->
     pair = read_pair(neighbours).clipped(mechanism.clip)
     if pair.group > 1:
         raise ValueError(
-            f"the likelihood ratio of one round knows pairs that differ in one record, got {pair.group}; take "
+            f"the likelihood ratio of one round needs a pair that differs in one record, got {pair.group}; use "
             f"many_rounds(sampler=sampling.poisson(rate=..., steps=1), group={pair.group}) as the model."
         )
     fixed = mechanism.divisor(pair.records_without)

@@ -95,8 +95,8 @@ def transcript_ratio(
         places = sampler.places(records)
     else:
         raise ValueError(
-            f"no likelihood ratio of transcripts for the sampler {sampler.name!r}; take a battery, or give the "
-            "distinguisher of a sampler that it resembles."
+            f"no likelihood ratio of transcripts for the sampler {sampler.name!r}; use distinguishers.battery, or "
+            "the likelihood ratio of a similar sampler."
         )
     return PlaceRatio(
         parameters=parameters,
@@ -143,7 +143,7 @@ def _final_ratio(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours
     if law is None:
         raise ValueError(
             f"no likelihood ratio of the final sum for the sampler {mechanism.sampler.name!r} and group="
-            f"{mechanism.group}; take a projection or a battery."
+            f"{mechanism.group}; use distinguishers.projection or battery."
         )
     scale = math.sqrt(mechanism.rounds(records))
     shared, own, replaced = (shift / scale for shift in _shifts(mechanism, neighbours))
@@ -224,7 +224,7 @@ def largest_round(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbour
       The score.
 
     Raises:
-      ValueError: the mechanism is no model of a training, or the pair is not of that kind.
+      ValueError: the mechanism is not a model of a training, or the pair is not of that kind.
 
     Examples:
       >>> import distinguishers, mechanisms

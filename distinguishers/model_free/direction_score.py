@@ -60,7 +60,7 @@ def along(score: Distinguisher, direction: np.ndarray) -> Along:
       The score. It accepts vectors, transcripts or both, as ``score`` does.
 
     Raises:
-      ValueError: ``direction`` is no unit vector, or ``score`` reads no collapsed statistics.
+      ValueError: ``direction`` is not a unit vector, or ``score`` cannot read collapsed statistics.
 
     Examples:
       >>> import distinguishers, mechanisms

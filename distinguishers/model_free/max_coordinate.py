@@ -62,7 +62,7 @@ def max_coordinate(neighbours: Neighbours | None = None, *, coordinates: Coordin
       The score.
 
     Raises:
-      ValueError: ``coordinates`` needs a pair, or has another value.
+      ValueError: ``coordinates`` is not one of these, or needs a pair and there is none.
 
     Examples:
       >>> import distinguishers

@@ -151,7 +151,7 @@ def normality_test(
       The score.
 
     Raises:
-      ValueError: an argument has another value, or the mechanism is no model of one round.
+      ValueError: an argument is not one of these values, or the mechanism is not a model of one round.
 
     Examples:
       >>> import distinguishers, mechanisms

@@ -216,7 +216,7 @@ def norm(neighbours: Neighbours | None = None, *, sign: Literal[-1, 1] = -1) -> 
       The score.
 
     Raises:
-      ValueError: an argument has another value, or the pair's datasets are neither gradients nor equally long vectors.
+      ValueError: ``sign`` is neither -1 nor 1, or the pair's datasets are neither gradients nor equally long vectors.
 
     Examples:
       >>> import distinguishers, jax, jax.numpy as jnp

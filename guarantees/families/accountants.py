@@ -127,7 +127,7 @@ def claim_from_pld(
     """The promise in a privacy loss distribution of dp-accounting: one object, or one PMF for each direction.
 
     Read through its profile and not through its masses, which are those of no pair. Trusted for delta >= 1e-10 and
-    refused below; whether the distribution is that of the mechanism is for the caller to know.
+    refused below; nothing checks that the distribution is that of the mechanism.
 
     Args:
       with_given_without: dp-accounting's ``PrivacyLossDistribution``, or the PMF of the loss with the record present.
@@ -140,7 +140,7 @@ def claim_from_pld(
       The claim.
 
     Raises:
-      ValueError: ``relation`` or ``unit`` has another value.
+      ValueError: ``relation`` or ``unit`` is unknown.
 
     Examples:
       >>> import guarantees
@@ -170,7 +170,7 @@ def claim_from_event(
 ) -> Claim:
     """What dp-accounting promises for a DpEvent of its own, composed as the event says.
 
-    Whether the event is what the training does is for the caller to know.
+    Nothing checks that the event describes the training.
 
     Args:
       event: a ``DpEvent``, or the text that one prints, as records keep it.
@@ -212,7 +212,7 @@ def claim_from_event(
             "hand over the promise itself: guarantees.claim_from_table, guarantees.renyi."
         ) from error
     if books.get_epsilon(0.5) == np.inf:
-        raise ValueError(f"the event promises nothing, not even at delta 1/2: {event}.")
+        raise ValueError(f"dp-accounting gives no finite epsilon for this event, not even at delta 1/2: {event}.")
     return Claim(
         curve=TradeOff(law_from_pld(books._pld) if accountant == "pld" else _renyi_law(books)),
         name="claim_from_event",
@@ -257,7 +257,7 @@ def _truncation(dataset_size: int | None, largest_batch: int | None, accountant:
     if dataset_size is None and largest_batch is None:
         return {}
     if dataset_size is None or largest_batch is None:
-        raise ValueError("dataset_size and largest_batch must be given together: both describe cut batches.")
+        raise ValueError("dataset_size and largest_batch must be given together: they describe truncated batches.")
     require("dataset_size", dataset_size >= 1, ">= 1", dataset_size)
     require("largest_batch", largest_batch >= 1, ">= 1", largest_batch)
     require("accountant", accountant == "pld", "'pld' for cut batches", accountant)

@@ -23,7 +23,7 @@ def event_from_text(text: str) -> Any:
     try:
         return _event(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, TypeError, ValueError) as error:
-        raise ValueError(f"no event of dp-accounting can be read from {text[:200]!r} ({error}).") from None
+        raise ValueError(f"cannot read a dp-accounting event from {text[:200]!r} ({error}).") from None
 
 
 def noise_multiplier_of(text: str) -> float | None:
@@ -56,7 +56,7 @@ def _event(node: ast.expr) -> Any:
 
         kind = getattr(dp_accounting, node.func.id, None)
         if not (isinstance(kind, type) and issubclass(kind, dp_accounting.DpEvent)):
-            raise ValueError(f"{node.func.id} is no event")
+            raise ValueError(f"{node.func.id} is not an event")
         return kind(*map(_event, node.args), **{str(word.arg): _event(word.value) for word in node.keywords})
     if isinstance(node, ast.List | ast.Tuple):
         return [_event(each) for each in node.elts]

@@ -40,7 +40,7 @@ def renyi(
     """(t, epsilon(t))-Renyi DP at the given orders, in both directions.
 
     Promises nothing at other orders but what follows. A divergence never falls as its order grows: an epsilon above
-    that of a larger order counts as that one. Whether a mechanism has these Renyi epsilons is for the caller to know.
+    that of a larger order counts as that one. Nothing checks that a mechanism has these Renyi epsilons.
 
     Args:
       orders: t, each at least 1/2 and not 1; above 1 for ``"profile"``. An infinite one is pure differential privacy.

@@ -48,7 +48,7 @@ def deterministic_batches(*, noise_multiplier: AboveZero, group: Count = 1) -> C
 
 @checked
 def fixed_batch_event(*, rounds: Count, noise_multiplier: AboveZero, cut_step: float = 0.01) -> Claim:
-    """What 'some batch sum exceeds C' gives away of shuffled fixed batches. [chua2024]
+    """What the event 'some batch sum exceeds C' reveals about shuffled fixed batches. [chua2024]
 
     ``P_S(max > C) = 1 - Phi((C-2)/s) Phi(C/s)^(T-1)`` with the record, ``Q_S`` with 1 for 2 without it; its delta
     is ``max_C P_S(E_C) - e^eps Q_S(E_C)``. [chua2024, equation 3]

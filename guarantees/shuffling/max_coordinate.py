@@ -162,7 +162,7 @@ class LargestCoordinateLaw(LossLaw):
 
 @checked
 def max_coordinate(*, rounds: Count, noise_multiplier: AboveZero) -> Claim:
-    """What the largest coordinate alone gives away of the 0/1 pair. [ertan2026, equation 17]
+    """What the largest coordinate alone reveals about the 0/1 pair. [ertan2026, equation 17]
 
     ``f_sub(a) = Phi(Phi^-1((1-a)^(1/M)) - 1/sigma) (1-a)^((M-1)/M)``. An upper bound of the true curve (a test the
     adversary can run), not a guarantee.

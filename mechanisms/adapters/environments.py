@@ -130,7 +130,7 @@ class Environment:
         found = shutil.which(f"python{self._version}")
         if found is None:
             raise NotInstalledError(
-                f"{self} needs Python {self._version}, which is not installed; with uv it would be downloaded."
+                f"{self} needs Python {self._version}, which is not installed; install it, or uv, which downloads it."
             )
         return found
 

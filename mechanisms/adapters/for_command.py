@@ -122,7 +122,7 @@ class CommandStep(Described):
         """Start the program and send it the dataset."""
         rows = np.ascontiguousarray(materialise(dataset), "<f4")
         if rows.ndim != 2:
-            raise ValueError(f"a program reads a dataset of shape (records, dimension), got {rows.shape}.")
+            raise ValueError(f"command_step needs a dataset of shape (records, dimension), got {rows.shape}.")
         width = self.outputs or rows.shape[1]
         given = chosen_environment(self.environment)
         if self.installs is not None:
@@ -174,11 +174,11 @@ def command_step(
       environment: variables that it is given, as names or as ``NAME=value``.
       packages: requirements (``name==1.0``, or a path) of an environment of its own, whose ``python`` the command then
         names. ``dpsgd-audit run --allow-install`` makes it, once; nothing else does.
-      python: the version of that environment's Python, ``"3.11"`` say; by default the one that audits.
+      python: the version of that environment's Python, such as ``"3.11"``; by default the one that audits.
       workers: how many copies run at once; 0 runs one.
       timeout: seconds after which a program counts as stuck.
-      start_timeout: seconds that it may take to start (to import a large library, say). It is then sent ``HELO`` first
-        and must answer ``OKAY`` once it is ready, as examples/command/serve.py does. None sends no greeting.
+      start_timeout: seconds that it may take to start, for example to import a large library. It is then sent ``HELO``
+        first and must answer ``OKAY`` once it is ready, as examples/command/serve.py does. None sends no greeting.
       clip: the bound that it clips to, where it does; with ``noise_multiplier`` diagnoses can ask about its noise.
       noise_multiplier: deviation of its noise over ``clip``.
       gradients: ``gradients(dataset)``, its per-example gradients (records, coordinates), not clipped: scores and
@@ -258,8 +258,8 @@ class Program:
         self._timeout = timeout
         if os.name != "posix":
             raise CommandError(
-                f"cannot start {command[0]!r}: command_step waits on the pipes of a program, which Linux and macOS "
-                "can and Windows cannot. Run the audit there (WSL will do), or hand over a function: callable_step."
+                f"cannot start {command[0]!r}: command_step works on Linux and macOS only, because it waits on the "
+                "pipes of a program. On Windows use WSL, or wrap a Python function: callable_step."
             )
         try:
             # a session of its own is a process group of its own, which can be ended with all that it started

@@ -100,8 +100,8 @@ class JaxTraining(Described):
         except Exception as error:
             read = "the state" if self.weights is None else "weights(state)"
             raise TypeError(
-                f"loss= of {self.name} has no gradient at {read} for one record, without a batch's axis: "
-                f"{type(error).__name__}: {str(error).rstrip('.')}. weights= says which part of a state it reads."
+                f"loss= of {self.name} cannot be differentiated at {read} for one record (no batch axis): "
+                f"{type(error).__name__}: {str(error).rstrip('.')}. Use weights= to say which part of a state it reads."
             ) from error
 
     def __call__(self, key: jax.Array, dataset: Any) -> Any:
@@ -113,7 +113,7 @@ class JaxTraining(Described):
         masked = _takes_mask(self.update)
         if mask is not None and not masked:
             raise ValueError(
-                f"the sampler {name_of(self.sampler)!r} leaves places of a batch empty, so {self.name!r} must take "
+                f"the sampler {name_of(self.sampler)!r} pads its batches, so {self.name!r} must take "
                 "(key, state, batch, mask)."
             )
         mask = jnp.ones(index.shape, jnp.float32) if mask is None else mask
@@ -123,10 +123,10 @@ class JaxTraining(Described):
             batch = jax.tree.map(lambda column: column[own], data)
             given = self.update(jax.random.fold_in(key, number + 1), state, batch, *([present] if masked else []))
             if not isinstance(given, tuple) or len(given) != 2:
-                raise TypeError(f"{self.name!r} must return (state, what it releases), got {type(given).__name__}.")
+                raise TypeError(f"{self.name!r} must return a pair (state, release), got {type(given).__name__}.")
             if jax.tree.structure(given[0]) != jax.tree.structure(state):
                 raise ValueError(
-                    f"{self.name!r} must return (state, what it releases), with a state like the one it was given."
+                    f"{self.name!r} must return a pair (state, release), with a state built like the one it was given."
                 )
             return given[0], (None if self.releases == "final" else given[1])
 
@@ -149,10 +149,10 @@ def jax_training(
     clip: float | None = None,
     noise_multiplier: float | None = None,
 ) -> JaxTraining:
-    """A user's own training: any Flax model, Optax chain and sampler that JAX can trace.
+    """Audit your own training: any Flax model, Optax chain and sampler that JAX can trace.
 
-    An update is judged against one step's claim, a transcript and final weights against the whole training's. What runs
-    is the functions that you give: a loop of yours that calls them in another way is not audited.
+    An update is judged against one step's claim, a transcript and final weights against the whole training's. Only
+    the functions that you pass are audited, not a loop of yours that calls them in another way.
 
     Args:
       init: ``init(key) -> state``: weights, optimizer's state, whatever a step carries on. It is called once, with a

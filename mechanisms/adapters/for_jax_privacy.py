@@ -40,7 +40,7 @@ class JaxPrivacyStep(Described):
       clip: l2 norm to which gradients are clipped, above 0.
       noise_multiplier: standard deviation of the noise over the sensitivity that the library computes, at least 0.
       normalise_by: the caller's in JAX Privacy. A number above 0, fixed beforehand, is post-processing;
-        ``"expected_batch"`` computes N * rate from the dataset at hand and so tells N.
+        ``"expected_batch"`` computes N * rate from the dataset at hand, which reveals N.
       sampler: ``"poisson"``, ``"fixed_batch"`` (for datasets of one size: zero_out, substitution),
         ``"balls_in_bins"`` or ``"b_min_sep"``, from a warm start.
       min_sep: of ``"b_min_sep"``: steps between two batches of one record, at least 1.

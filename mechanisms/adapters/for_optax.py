@@ -73,7 +73,7 @@ class OptaxStep(Described):
             return self._aggregate(key_noise, gradients)
         records = len(gradients)
         if records > MOST_RECORDS:
-            raise ValueError(f"Poisson batches of Optax are traced up to {MOST_RECORDS} records, got {records}.")
+            raise ValueError(f"optax_step with Poisson batches takes at most {MOST_RECORDS} records, got {records}.")
         batch = poisson_batch(key_batch, records=records, rate=self.rate)
         # Optax reads the size of the batch off a shape: the chosen rows come first, and a branch cuts them off
         chosen = gradients[jnp.argsort(-batch)]

@@ -45,7 +45,7 @@ class JaxPrivacyTraining(BatchMechanism):
     """The training that a DPExecutionPlan describes, in the loop that JAX Privacy documents for it.
 
     Every trial draws its batches from ``batch_iterator(records, rng=seed)`` and its noise from a key of its own, in
-    place of the plan's: a fixed ``noise_seed`` is not seen, and it is for the caller to keep it secret. Batches are
+    place of the plan's: a fixed ``noise_seed`` is not seen, and you must keep it secret yourself. Batches are
     padded as the library pads them. It does not audit a loop of your own around the plan: ``jax_training``.
 
     Args:

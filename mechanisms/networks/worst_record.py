@@ -58,13 +58,13 @@ def worst_record(
         a batch of one record; in JAX ``loss(weights, record)``. None with a mechanism.
       data: the dataset that the record is added to.
       candidates: records of the same form, as a dataset.
-      clip: the clipping bound, if lengths are to be told beside it.
+      clip: the clipping bound, if the result should compare lengths with it.
 
     Returns:
       The choice: ``record``, ``index``, ``lengths`` of all candidates, and ``pair`` with that record added.
 
     Raises:
-      TypeError: data or candidates are no dataset.
+      TypeError: ``data`` or ``candidates`` is not a dataset.
       ValueError: their records have different forms, or a loss is given with a mechanism, or none without one.
 
     Examples:

@@ -30,7 +30,7 @@ def exchanged_pair(
       records: records of each dataset, the exchanged one included.
       length: l2 norm of the exchanged gradient, above 0: larger than the bound, so that clipping is seen.
       spread: whether the gradient is equally large in every coordinate.
-      unit: what a record stands for in reports, ``"client"`` say: the unit of privacy.
+      unit: the unit of privacy, which reports name in place of 'record', such as ``"client"``.
 
     Returns:
       The pair, of relation ``"substitution"``.

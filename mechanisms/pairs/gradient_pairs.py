@@ -289,10 +289,12 @@ def neighbours_from_gradients(
     others = [np.atleast_2d(np.asarray(extra))]
     if relation == "substitution":
         if replacement is None:
-            raise ValueError("substitution needs a replacement: the gradient in the extra record's place.")
+            raise ValueError("substitution needs replacement=, the gradient that takes the extra record's place.")
         others.append(np.atleast_2d(np.asarray(replacement)))
     elif replacement is not None:
-        raise ValueError(f"replacement is read only under substitution, not under {relation}.")
+        raise ValueError(
+            f"replacement applies only to substitution, not to {relation}; drop it, or pass relation='substitution'."
+        )
     last = _matrix(np.vstack(others), "extra and replacement")
     if last.shape[1] != common.shape[1]:
         raise ValueError(f"extra must have the {common.shape[1]} coordinates of the gradients, got {last.shape[1]}.")

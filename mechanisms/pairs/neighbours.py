@@ -106,10 +106,10 @@ class Neighbours:
     """Two datasets that differ in one record, or in a group of records, and how they differ.
 
     A dataset is whatever the mechanism reads: a GradientTable (handed to ordinary mechanisms as a dense array), an
-    array of gradients, images and labels, ... ``mechanisms.pair`` and its like build pairs of a user's own data.
+    array of gradients, images and labels, ... ``mechanisms.pair`` and its relatives build pairs from your own data.
 
-    Sizes and shapes are checked where records can be counted. That the two differ in those records alone is for whoever
-    builds them by hand to see to.
+    Sizes and shapes are checked where records can be counted. If you build a pair by hand, make sure yourself that the
+    two datasets differ in those records alone.
 
     Args:
       without: the dataset without the record.

@@ -27,7 +27,7 @@ def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove", u
         one in one place, under ``"zero_out"`` the record where ``without`` has one whose gradient is zero at all
         weights.
       relation: how they differ.
-      unit: what a record stands for in reports, ``"client"`` say: the unit of privacy.
+      unit: the unit of privacy, which reports name in place of 'record', such as ``"client"``.
 
     Returns:
       The pair.
@@ -60,7 +60,7 @@ def add_record(dataset: Any, record: Any, *, unit: str = "record") -> Neighbours
     Args:
       dataset: an array, a tuple or dict of arrays with one first axis, a list, or a PyTorch dataset.
       record: one more of the same form.
-      unit: what a record stands for in reports, ``"client"`` say: the unit of privacy.
+      unit: the unit of privacy, which reports name in place of 'record', such as ``"client"``.
 
     Returns:
       The pair.
@@ -88,7 +88,7 @@ def replace_record(dataset: Any, index: int, record: Any, *, unit: str = "record
       dataset: an array, a tuple or dict of arrays with one first axis, a list, or a PyTorch dataset.
       index: the place.
       record: what stands there in the second dataset.
-      unit: what a record stands for in reports, ``"client"`` say: the unit of privacy.
+      unit: the unit of privacy, which reports name in place of 'record', such as ``"client"``.
 
     Returns:
       The pair.
@@ -121,7 +121,7 @@ def zero_out(dataset: Any, index: int, null: Any = None, *, unit: str = "record"
       index: the place of the record.
       null: the record that contributes nothing. It may be left out where rows are gradients (a GradientTable, an array
         of two axes): there a row of zeros is meant.
-      unit: what a record stands for in reports, ``"client"`` say: the unit of privacy.
+      unit: the unit of privacy, which reports name in place of 'record', such as ``"client"``.
 
     Returns:
       The pair.

@@ -70,5 +70,5 @@ def test_a_battery_reads_a_group_and_the_ratio_of_one_round_refuses_it():
     names = [member.name for member in distinguishers.battery(pair).members]
     assert "projection" in names
     step = mechanisms.one_round(normalise_by="none", rate=0.5, clip=1.0, noise_multiplier=1.0)
-    with pytest.raises(ValueError, match="differ in one record, got 2"):
+    with pytest.raises(ValueError, match="differs in one record, got 2"):
         distinguishers.likelihood_ratio(step, pair)

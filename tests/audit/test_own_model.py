@@ -86,7 +86,7 @@ def test_a_part_of_another_kind_is_refused_by_name(given, message):
 
 def test_a_score_of_several_numbers_is_refused():
     claim = guarantees.gaussian(mu=1.0)
-    with pytest.raises(MechanismError, match=r"one score an output.*got shape \(785,\).*distinguishers\.fit"):
+    with pytest.raises(MechanismError, match=r"one score per output.*got shape \(785,\).*distinguishers\.fit"):
         audit.run_audit(noisy, PAIR, lambda output: output, claim=claim, trials=20, risk=0.05, key=KEY)
 
 

@@ -77,7 +77,7 @@ def test_what_is_no_release_is_refused(output, kind, message):
 
 
 def test_trials_of_several_forms_are_refused():
-    with pytest.raises(ValueError, match="one form in every trial"):
+    with pytest.raises(ValueError, match="the same structure in every trial"):
         stack([np.zeros(2), np.zeros(3)])
     with pytest.raises(ValueError, match=r"shape \(3, coordinates\), one row for every seed, got \(2, 1\) of 'a'"):
         flatten_rows({"a": np.zeros((2, 1))}, 3)

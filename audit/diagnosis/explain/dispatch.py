@@ -176,16 +176,16 @@ def explain(
       mechanism: what ``audit.run_audit`` takes.
       neighbours: the pair of datasets.
       key: from ``jax.random.key``; the draws of the replay.
-      clip: the clipping norm that the code is said to use; what the mechanism was told by default.
+      clip: the clipping norm that the code is said to use; by default the one stated with the mechanism.
       noise_multiplier: the noise's deviation over the clipping norm, as promised; by default the larger of the
-        claim's and what the mechanism was told.
+        claim's and the one stated with the mechanism.
       claim: the promise; its ``noise_multiplier`` is what each release is compared with.
 
     Returns:
       Findings with their lines, what each release cost, and what could not be followed.
 
     Raises:
-      TypeError: ``mechanism`` is no mechanism, or ``key`` no key.
+      TypeError: ``mechanism`` is not a mechanism, or ``key`` not a key.
       ValueError: ``claim`` is about other neighbours or other steps, as ``audit.run_audit`` says it.
 
     Examples:

@@ -109,7 +109,9 @@ class OpacusStep(Described):
         known = self.version is None or self.version in LEGACY or RELEASE.fullmatch(self.version)
         require("version", known, f"one of {LEGACY} or a release from 1.0.0 on", self.version)
         if self.version is not None and not self.workers:
-            raise ValueError("version= is not the installed Opacus and needs a process of its own: workers=1.")
+            raise ValueError(
+                "version= names another Opacus than the installed one, which needs its own process; pass workers=1."
+            )
 
     @property
     def libraries(self) -> tuple[str, ...]:

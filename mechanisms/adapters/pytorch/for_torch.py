@@ -128,9 +128,8 @@ class TorchTraining(Described):
             if not equal(first[0], watch.start):
                 raise ValueError(
                     f"the weights that {self.name} gives its optimizer differ from trial to trial; every trial must "
-                    "build a new model, and must not draw its initial weights with the trial's seed: those that it "
-                    "draws itself are written in place (torch.nn.init, p.normal_()) or come from a generator whose "
-                    "seed is constant."
+                    "build a new model with the same initial weights. Do not draw them with the trial's seed: write "
+                    "them in place (torch.nn.init, p.normal_()), or draw them from a generator with a constant seed."
                 )
             return self._release(watch)
 
@@ -182,7 +181,9 @@ class TorchTraining(Described):
             return rows
         released = self._release(self._watched(dataset, 0))
         if not rows.keys() <= released.keys():
-            raise ValueError(f"{self.name} returns something other than the weights whose gradients are known.")
+            raise ValueError(
+                f"{self.name} returns something other than the weights it trains, so its gradients are not known."
+            )
         records = len(next(iter(rows.values())))
         return {name: rows.get(name, np.zeros((records, *part.shape), np.float32)) for name, part in released.items()}
 
@@ -228,7 +229,7 @@ class TorchTraining(Described):
         if watch.never_began:
             raise ValueError(
                 f"{self.name} builds modules but neither calls one, as module(x), nor builds an optimizer of "
-                "torch.optim: where its training begins, and with it the trial's own randomness, cannot be seen."
+                "torch.optim, so the audit cannot see where its training, and the trial's own randomness, begins."
             )
         return watch
 
@@ -238,8 +239,8 @@ class TorchTraining(Described):
         wanted = self.steps or 1
         if len(watch.updates) < wanted:
             raise ValueError(
-                f"{self.name} took {counted(len(watch.updates), 'step')} with optimizers of torch.optim, and {wanted} "
-                "should be released; a loop that updates weights by hand is audited by what it gives back: "
+                f"{self.name} took {counted(len(watch.updates), 'step')} with optimizers of torch.optim, but {wanted} "
+                "should be released; if your loop updates weights by hand, audit what it returns: "
                 "releases='final'."
             )
         if self.releases == "update":
@@ -261,24 +262,24 @@ def torch_training(
     gradients: Callable[[Any], Any] | None = None,
     loss: Callable[..., Any] | None = None,
 ) -> TorchTraining:
-    """Audit ``train(dataset, seed)``, a function of the user's that builds model, optimizer and loader and trains.
+    """Audit ``train(dataset, seed)``, your function that builds model, optimizer and loader and trains.
 
-    An update is the gradient that an optimizer of torch.optim reads, after clipping and noise: what the claim speaks
-    about; all that Adam or a schedule makes of it is post-processing. Where a step changes the weights by itself, as an
-    optimizer of one's own does, an update is their change, before minus after. Final weights are those of the model
-    that ``train`` gives back, with its buffers, or else of its optimizer, as start minus end; anything else that it
-    gives back (tensors, arrays, dicts of them) is released as it is.
+    An update is the gradient that an optimizer of torch.optim reads, after clipping and noise. The claim is about
+    that; what Adam or a schedule makes of it is post-processing. If a step changes the weights itself, as your own
+    optimizer may, an update is their change, before minus after. Final weights are start minus end of the model that
+    ``train`` returns, with its buffers, or else of the optimizer's parameters. Anything else that ``train`` returns
+    (tensors, arrays, dicts of them) is released as it is.
 
-    Initial weights are the same in every trial, drawn from fixed streams while modules are built; from the first
-    optimizer on PyTorch, NumPy, ``random``, and with them loaders and Opacus, follow the trial's seed. A generator that
-    ``train`` seeds itself follows what it was given: the trial's seed is handed over for that. Random numbers
-    from elsewhere (``secure_mode``, a GPU's atomics) are audited all the same, but no trial can be repeated.
+    Initial weights are the same in every trial: while modules are built they are drawn from fixed streams. From the
+    first optimizer on PyTorch, NumPy and ``random``, and with them loaders and Opacus, follow the trial's seed. If
+    ``train`` makes a generator, seed it with the ``seed`` that it is given. Random numbers from elsewhere
+    (``secure_mode``, a GPU's atomics) are audited too, but then no trial can be repeated.
 
     Args:
       train: what is audited. With ``workers`` it must be importable.
       releases: the first ``"update"`` (the training is stopped there), the ``"transcript"`` of all updates, or the
         ``"final"`` weights. An update is judged against one step's claim, the others against the whole training's.
-        What a score reads holds the tensors one after the other, sorted by name: fc.bias stands before fc.weight.
+        A score reads the tensors one after the other, sorted by name: fc.bias comes before fc.weight.
       steps: ends a transcript early.
       workers: spawned processes that train; 0 trains here.
       timeout: seconds after which a worker counts as stuck (60 by default), and 180 more to start, import and

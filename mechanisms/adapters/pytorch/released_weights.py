@@ -13,9 +13,15 @@ from mechanisms.release import host_array, leaves
 def require_one_form(first: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
     """Every trial releases the same tensors, each of the same shape."""
     if extra := [name for name in other if name not in first]:
-        raise ValueError(f"a trial releases {', '.join(extra)}, which the first trial does not.")
+        raise ValueError(
+            f"a trial releases {', '.join(extra)}, which the first trial does not; every trial must release the same "
+            "parts."
+        )
     if missing := [name for name in first if name not in other]:
-        raise ValueError(f"the first trial releases {', '.join(missing)}, which another trial does not.")
+        raise ValueError(
+            f"the first trial releases {', '.join(missing)}, which another trial does not; every trial must release "
+            "the same parts."
+        )
     for name, part in first.items():
         shape = other[name].shape
         if shape != part.shape:
@@ -48,7 +54,9 @@ def final(watch: Watch) -> dict[str, np.ndarray]:
     if watch.released is None and watch.given is not None:
         return {name: host_array(leaf).astype(np.float32) for name, leaf in ended}
     if not ended:
-        raise ValueError("the training returned nothing and built no optimizer of torch.optim: nothing is released.")
+        raise ValueError(
+            "the training releases nothing: it returned None and built no optimizer of torch.optim; return its weights."
+        )
     start = {id(p): before for p, before in zip(watch.parameters, watch.start, strict=True)}
     moved = {name: start[id(end)] - end if id(end) in start else end for name, end in ended}
     return {name: tensor.detach().cpu().float().numpy().copy() for name, tensor in moved.items()}

@@ -209,8 +209,8 @@ class Watch:
         if not self._switched and self._built and others_drew(INITIAL_SEED + self._built - 1):
             raise ValueError(
                 "numbers of np.random or random are drawn after a module is built and before it is called or an "
-                "optimizer is built: whether they make initial weights or batches cannot be seen. Draw them from "
-                "np.random.default_rng(seed), with the seed that the training is given."
+                "optimizer is built, so the audit cannot tell whether they make initial weights or batches. Draw them "
+                "from np.random.default_rng(seed), with the seed that the training is given."
             )
         self._switch()
 
@@ -243,8 +243,8 @@ class Watch:
             return
         if {id(p) for p in _parameters(optimizer)} != self._owned:
             raise ValueError(
-                "the optimizers of this training step on different parameters, so its updates are not of one form; "
-                "release the end of it: releases='final'."
+                "the optimizers of this training step on different parameters, so its updates differ in shape; "
+                "audit the final weights instead: releases='final'."
             )
         if self._asks["samples"] and not self.updates:
             self.samples = _samples(self.parameters)

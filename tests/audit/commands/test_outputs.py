@@ -166,7 +166,7 @@ def test_what_latex_says_of_a_figure_is_one_line(records, tmp_path, monkeypatch,
     monkeypatch.setattr(Figure, "savefig", savefig)
     assert main(["plot", str(records), "--x", "trials", "--out", str(tmp_path / "x.pgf")]) == 2
     (said,) = capsys.readouterr().err.splitlines()
-    assert "LaTeX cannot set this figure (! Missing $); choose .pdf, .svg or .png." in said
+    assert "LaTeX could not typeset this figure (! Missing $); choose .pdf, .svg or .png." in said
     assert list(tmp_path.iterdir()) == [records]
 
 

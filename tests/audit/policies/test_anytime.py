@@ -150,7 +150,7 @@ def test_neither_chunks_nor_interruptions_change_the_outcome(tmp_path):
 
 def test_a_fixed_sample_count_cannot_be_continued_as_an_anytime_one():
     fixed = empty_tally(np.zeros((1, 10), np.float32))
-    with pytest.raises(ValueError, match="resumes from what its own progress reported"):
+    with pytest.raises(ValueError, match="resumes only from progress that it reported itself"):
         count(1.0, start=fixed)
 
 

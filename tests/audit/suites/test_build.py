@@ -107,7 +107,7 @@ def test_an_unknown_kind_is_told_at_its_line(claim, line):
         (5, 'neighbours = "worst_case_pair"', "needs 'records'"),
         (6, 'claim = "gaussian"', "needs 'mu'"),
         (6, 'claim = { function = "nowhere:claim" }', "cannot import function"),
-        (6, 'claim = { function = "math:pi" }', "no claim and no function that makes one"),
+        (6, 'claim = { function = "math:pi" }', "neither a claim nor a function that makes one"),
         (7, 'mechanism = { kind = "laplace_mechanism", epsilon = 1.0, simulator = "collapsed" }', "no collapsed"),
         (7, 'mechanism = { kind = "callable_step", function = "nowhere:step" }', "cannot import function"),
     ],

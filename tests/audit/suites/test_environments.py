@@ -164,9 +164,7 @@ def test_without_uv_venv_and_pip_do(folder, monkeypatch):
         environment.install()
     assert [command[1:3] for command in asked] == [["-m", "venv"], ["-m", "pip"]]
     assert asked[0][0] == sys.executable
-    with pytest.raises(
-        NotInstalledError, match=r"needs Python 3\.7, which is not installed; with uv it would be downloaded"
-    ):
+    with pytest.raises(NotInstalledError, match=r"needs Python 3\.7, which is not installed; install it, or uv"):
         Environment(packages=("a==1",), python="3.7").install()
 
 

@@ -335,7 +335,7 @@ distinguisher = { function = "learns_again:learner" }""")
     score = dataclasses.replace(record.distinguisher, parameters={"members": [], "learnt_from": 2})
     cut_short = redrawn(dataclasses.replace(record, distinguisher=score), suite=suite)
     assert cut_short.state == "not checked"
-    assert "what is built is not the recorded distinguisher" in cut_short.says
+    assert "the distinguisher as built is not the recorded one" in cut_short.says
 
 
 LEAKS = """
@@ -424,7 +424,7 @@ def test_what_is_said_of_the_parts_is_what_is_drawn_from(gaussian, change):
     found = verify((change(gaussian),), rerun=1.0)
     assert not found.all_drawn
     assert found.checks[-1].state == "wrong"
-    assert "what is built" in found.checks[-1].says
+    assert "as built" in found.checks[-1].says
 
 
 @pytest.mark.few(2)

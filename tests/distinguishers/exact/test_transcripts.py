@@ -284,8 +284,11 @@ class EveryOther(Described):
 @pytest.mark.parametrize(
     ("releases", "told"),
     [
-        ("transcript", "no likelihood ratio of transcripts for the sampler 'every_other'; take a battery"),
-        ("final", "no likelihood ratio of the final sum for the sampler 'every_other' and group=1; take a projection"),
+        ("transcript", "no likelihood ratio of transcripts for the sampler 'every_other'; use distinguishers.battery"),
+        (
+            "final",
+            "no likelihood ratio of the final sum for the sampler 'every_other' and group=1; use dist",
+        ),
     ],
 )
 def test_a_sampler_whose_law_nobody_knows_is_refused_by_name(releases, told):

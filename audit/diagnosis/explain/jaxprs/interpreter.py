@@ -150,7 +150,7 @@ class Lockstep:
             return [kept]
         place = place_of(one, within)
         if name in ON_DEVICES:
-            raise CannotFollowError("what runs on several devices (shard_map, pmap) is not followed", place)
+            raise CannotFollowError("code that runs on several devices (shard_map, pmap) is not followed", place)
         numbers = self._draw(ins[0], place, other.outvars[0].aval) if name == "random_bits" else []
         if name == "random_split" and ins[0].random:
             self._keys.split(ins[0], place)
@@ -430,5 +430,5 @@ def _while_parts(params: dict[str, Any], ins: list[Value]) -> tuple[list[Value],
 
 def _together(one: Sequence[Value], other: Sequence[Value], place: Place) -> list[Value]:
     if len(one) != len(other):
-        raise CannotFollowError("a loop holds other values with one record more", place)
+        raise CannotFollowError("a loop carries different values when a record is added", place)
     return [combined(left, right, place) for left, right in zip(one, other, strict=True)]
