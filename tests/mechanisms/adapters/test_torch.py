@@ -311,7 +311,7 @@ def test_a_loop_without_an_optimizer_is_told_what_to_do():
         drawn(lambda data, seed: nn.Linear(COLUMNS, 1).forward(data.tensors[0]), releases="final")
     with pytest.raises(ValueError, match="releases='final'"):
         drawn(by_hand)
-    with pytest.raises(ValueError, match="nothing is released"):
+    with pytest.raises(ValueError, match="the training releases nothing"):
         drawn(lambda data, seed: None, releases="final")
 
 
