@@ -252,8 +252,9 @@ class TradeOff:
         form, and an error that moves delta by next to nothing, leave the number as is.
         """
         found, error, certificate = float(self.epsilon(delta)), self.error, self.certificate
-        if certificate is None and found == 0 and delta < error:
-            # tails that differ by less than they are rounded to
+        hidden = found == 0 and delta < error and not self.law.closed
+        if hidden and (certificate is None or delta == 0):
+            # tails that differ by less than they are rounded to, or losses that rounding makes zero
             return EpsilonRange(delta=delta, epsilon=found, at_least=0.0, at_most=np.inf, error=error)
         as_is = np.isinf(found) if delta == 0 else delta_error(found, error) <= NEGLIGIBLE * delta
         if certificate is None or as_is:

@@ -80,6 +80,11 @@ class MixtureLaw(LossLaw):
         """The same for the exchanged pair."""
         return np.tensordot(self.weights, np.stack([hockey_stick(Reversed(law), epsilon) for law in self.laws]), 1)
 
+    @property
+    def closed(self) -> bool:
+        """Where every part is."""
+        return all(law.closed for law in self.laws)
+
 
 @dataclasses.dataclass(frozen=True)
 class SymmetrisedLaw(LossLaw):
@@ -162,6 +167,11 @@ class SymmetrisedLaw(LossLaw):
     def reversed_far_delta(self, epsilon: Array) -> Array:
         """The curve is symmetric."""
         return self.far_delta(epsilon)
+
+    @property
+    def closed(self) -> bool:
+        """Where the law is."""
+        return self.law.closed
 
 
 def sides(law: LossLaw) -> tuple[LossLaw | None, LossLaw | None]:

@@ -7,10 +7,13 @@ import functools
 
 import numpy as np
 
-from guarantees.laws.large_losses import AtomProfile
+from guarantees.laws.large_losses import LARGE, AtomProfile
 from guarantees.laws.law import Certificate, LossLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.numerics.sums import running_sums
+
+FEW = 16
+"""Values of a loss whose deltas are summed at every epsilon."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,9 +78,18 @@ class DiscreteLaw(LossLaw):
         # a mass that underflows still keeps a test of level 0 from raising an alarm
         return np.where(level <= 0, self.support[1], self.losses[np.clip(at - 1, 0, len(self.losses) - 1)])
 
+    @property
+    def closed(self) -> bool:
+        """Where few masses are given and not computed."""
+        return len(self.losses) <= FEW and self.error == 0
+
     @functools.cached_property
     def _far(self) -> tuple[AtomProfile, AtomProfile]:
-        return AtomProfile(self.losses, self.with_record), AtomProfile(-self.losses[::-1], self.without[::-1])
+        start = 0.0 if self.closed else LARGE
+        return (
+            AtomProfile(self.losses, self.with_record, start=start),
+            AtomProfile(-self.losses[::-1], self.without[::-1], start=start),
+        )
 
     def far_delta(self, epsilon: Array) -> Array:
         """The sum of ``with (1 - e^(eps - loss))`` over larger losses."""

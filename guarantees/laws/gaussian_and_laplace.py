@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.special import erfcx, expit, log_ndtr, ndtr, ndtri
+from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
 from guarantees.laws.discrete_law import DiscreteLaw, no_leak
+from guarantees.laws.large_losses import LARGE
 from guarantees.laws.law import LossLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.vocabulary import Relation
@@ -17,6 +18,13 @@ from guarantees.vocabulary import Relation
 LARGEST_MU = 1e8
 """Losses reach ``mu^2``, and floats resolve 1e16 to 2."""
 
+
+SHORT = 0.1
+"""A shift below this is integrated over."""
+FARTHEST = 1e3
+"""Beyond it normal densities and tails are zero."""
+NODES, WEIGHTS = (np.polynomial.legendre.leggauss(6)[place] / 2 + (0.5 if place == 0 else 0.0) for place in (0, 1))
+"""Gauss's rule on [0, 1]."""
 
 ROUNDING = 2e-16
 """Of a rate, in units of mu: by so much of it a test's cut is rounded."""
@@ -40,6 +48,38 @@ def normal_density(x: Array) -> Array:
 def mills_ratio(x: Array) -> Array:
     """The upper tail of N(0, 1) over its density, for x >= 0."""
     return np.sqrt(np.pi / 2) * erfcx(np.maximum(x, 0.0) / np.sqrt(2.0))
+
+
+def gain(x: Array, shift: Array | float) -> Array:
+    """``phi(x - shift) (m(x - shift) - m(x))`` with m Mills' ratio, for ``x >= 0``: what the record's side has more.
+
+    That is ``P(X > x - shift) - phi(x - shift)/phi(x) P(X > x)`` of a standard normal X.
+    """
+    x, shift = np.broadcast_arrays(x, shift)
+    value = np.maximum(ndtr(shift - x) - normal_density(x - shift) * mills_ratio(x), 0.0)
+    short = shift < SHORT
+    value[short] = _short_drop(x[short], shift[short], (x - shift)[short])
+    return value
+
+
+def loss(x: Array, shift: Array | float) -> Array:
+    """``phi(x) (m(x - shift) - m(x))``, for any x: the same seen from the side without the record.
+
+    That is ``phi(x)/phi(x - shift) P(X > x - shift) - P(X > x)``.
+    """
+    x, shift = np.broadcast_arrays(x, shift)
+    value = np.maximum(np.exp(log_ndtr(shift - x) - shift * (x - shift / 2)) - ndtr(-x), 0.0)
+    short = shift < SHORT
+    value[short] = _short_drop(x[short], shift[short], x[short])
+    return value
+
+
+def _short_drop(x: Array, shift: Array, at: Array) -> Array:
+    """``phi(at) int (1 - y m(y)) dy`` from ``x - shift`` to x: all the digits that the difference of ``m`` loses."""
+    x, at = (np.clip(own, -FARTHEST, FARTHEST)[..., None] for own in (x, at))
+    y = x - shift[..., None] * NODES
+    slopes = normal_density(at) - y * np.exp((y - at) * (y + at) / 2) * ndtr(-y)
+    return shift * (np.maximum(slopes, 0.0) @ WEIGHTS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +113,9 @@ class GaussianLaw(LossLaw):
                 exponent = t
             else:
                 # ln((e^t - 1 + rate) / rate), through expm1 where t is small and through t where it is large
-                small = np.log1p(np.maximum(np.expm1(np.minimum(t, 30.0)) / self.rate, -1.0))
+                ratio = np.expm1(np.minimum(t, 30.0)) / self.rate
+                small = np.log1p(np.maximum(ratio, -1.0))
+                small = np.where(np.isinf(ratio), np.log(np.expm1(t)) - np.log(self.rate), small)
                 large = t - np.log(self.rate) + np.log1p(-(1.0 - self.rate) * np.exp(-np.maximum(t, 1.0)))
                 exponent = np.where(t < 30.0, small, large)
             return exponent / self.mu + self.mu / 2
@@ -95,12 +137,21 @@ class GaussianLaw(LossLaw):
 
     def far_delta(self, epsilon: Array) -> Array:
         """``rate (P(X > x - mu) - phi(x - mu) P(X > x)/phi(x))`` at the cut x, where the densities' ratio is e^eps."""
-        x = self._cut(epsilon)
-        return self.rate * np.maximum(ndtr(self.mu - x) - normal_density(x - self.mu) * mills_ratio(x), 0.0)
+        return self.rate * gain(self._cut(epsilon), self.mu)
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The same pair where every batch has the record; sampled, no loss is so far below 0."""
-        return self.far_delta(epsilon) if self.rate == 1.0 else np.zeros(epsilon.shape)
+        """The same pair where every batch has the record; sampled, its mirror image up to the end of the losses."""
+        if self.rate == 1.0:
+            return self.far_delta(epsilon)
+        value = np.zeros(epsilon.shape)
+        some = epsilon < -self.support[0]
+        value[some] = self.rate * np.exp(epsilon[some]) * loss(self.mu - self._cut(-epsilon[some]), self.mu)
+        return value
+
+    @property
+    def closed(self) -> bool:
+        """Everywhere."""
+        return True
 
     def threshold(self, alpha: Array) -> Array:
         """Closed form: the loss at the normal quantile."""
@@ -136,6 +187,10 @@ class SubstitutedGaussianLaw(LossLaw):
             linear = log_a + np.log(-np.expm1(-t)) + t
             root = 0.5 * np.logaddexp(2 * linear, np.log(4.0) + 2 * log_b + t)
             log_u = np.logaddexp(linear, root) - np.log(2.0) - log_b
+            # the same without a difference of logarithms, of which little is left where mu is small
+            odd = np.exp(log_a - log_b) * np.sinh(np.minimum(t, LARGE) / 2)
+            fine = (self.mu < SHORT) & (t <= LARGE) & np.isfinite(odd)
+            log_u = np.where(fine, t / 2 + np.arcsinh(odd), log_u)
         log_u = np.where(np.isinf(t), np.inf, log_u)
         return np.sign(threshold) * log_u / self.mu
 
@@ -158,14 +213,16 @@ class SubstitutedGaussianLaw(LossLaw):
         )
 
     def far_delta(self, epsilon: Array) -> Array:
-        """As for one record, with the two densities without it weighed against each other."""
+        """``rate (gain(x) + e^eps loss(x + mu))`` at the cut x: what one record gains there and the other loses."""
         x = self._cut(epsilon)
-        density = (1 - self.rate) * normal_density(x) + self.rate * normal_density(x - self.mu)
-        # of the density without the record, which mean it belongs to: the one at 0 outweighs the farther by far
-        farther = expit(np.log(self.rate) - np.log1p(-self.rate) - self.mu * (x + self.mu / 2))
-        mean_ratio = (1 - farther) * mills_ratio(x) + farther * mills_ratio(x + self.mu)
-        above = (1 - self.rate) * ndtr(-x) + self.rate * ndtr(self.mu - x)
-        return np.maximum(above - density * mean_ratio, 0.0)
+        with np.errstate(divide="ignore"):
+            lost = np.exp(epsilon + np.log(loss(x + self.mu, self.mu)))
+        return self.rate * (gain(x, self.mu) + lost)
+
+    @property
+    def closed(self) -> bool:
+        """Everywhere."""
+        return True
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
         """The pair is its own mirror image."""
@@ -204,6 +261,11 @@ class LaplaceLaw(LossLaw):
     def far_delta(self, epsilon: Array) -> Array:
         """``1 - e^((eps - scale)/2)`` below the atom, nothing beyond."""
         return -np.expm1(np.minimum((epsilon - self.scale) / 2, 0.0))
+
+    @property
+    def closed(self) -> bool:
+        """Everywhere."""
+        return True
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
         """The pair is its own mirror image."""

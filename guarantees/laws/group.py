@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtr, ndtri
 
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
-from guarantees.laws.gaussian_and_laplace import GaussianLaw, mills_ratio, normal_density, rounded_to, sampled_law
+from guarantees.laws.gaussian_and_laplace import GaussianLaw, gain, loss, rounded_to, sampled_law
 from guarantees.laws.law import LossLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.numerics.distributions import binom
@@ -69,8 +69,9 @@ class GroupLaw(LossLaw):
         x = np.where(goal > 0, np.inf, -np.inf)
         finite = np.isfinite(goal)
         wanted = goal[finite]
-        # the last term alone is at most the sum: its crossing lies right of the one sought
-        at = (wanted - np.log(self._weights[-1])) / (self.group * self.mu) + self.group * self.mu / 2
+        # one term alone is at most the sum: its crossing lies right of the one sought; the last ones may underflow
+        last = int(np.flatnonzero(self._weights)[-1])
+        at = (wanted - np.log(self._weights[last])) / (last * self.mu) + last * self.mu / 2
         for _ in range(NEWTON_STEPS):
             value, slope = self._attended(at)
             step = (value - wanted) / slope
@@ -98,18 +99,24 @@ class GroupLaw(LossLaw):
 
     def far_delta(self, epsilon: Array) -> Array:
         """As for one record, averaged over how many are in the batch."""
-        x = self._cut(epsilon)[..., None]
-        shifts = np.arange(self.group + 1) * self.mu
-        gains = ndtr(shifts - x) - normal_density(x - shifts) * mills_ratio(x)
-        return np.maximum(gains @ self._weights, 0.0)
+        return gain(self._cut(epsilon)[..., None], self._shifts) @ self._weights[1:]
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """Only a large group that is nearly always sampled has losses so far below 0: tails in logarithms."""
-        x = self._cut(-epsilon)
-        shifts = np.arange(self.group + 1) * self.mu
-        log_weights = binom.logpmf(np.arange(self.group + 1), self.group, self.rate)
-        scaled = np.exp(log_weights + log_ndtr(x[..., None] - shifts) + epsilon[..., None]).sum(axis=-1)
-        return np.maximum(ndtr(x) - scaled, 0.0)
+        """The same seen from the side without them; only a large group that is nearly always sampled loses so much."""
+        losses = loss(self._shifts - self._cut(-epsilon)[..., None], self._shifts)
+        with np.errstate(divide="ignore"):
+            log_weights = binom.logpmf(np.arange(1, self.group + 1), self.group, self.rate)
+            return np.exp(log_weights + np.log(losses) + epsilon[..., None]).sum(axis=-1)
+
+    @property
+    def _shifts(self) -> Array:
+        """Where the means lie of batches with some of the records."""
+        return np.arange(1, self.group + 1) * self.mu
+
+    @property
+    def closed(self) -> bool:
+        """Everywhere."""
+        return True
 
     def threshold(self, alpha: Array) -> Array:
         """Closed form: the loss at the normal quantile."""

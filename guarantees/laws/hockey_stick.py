@@ -11,6 +11,12 @@ from guarantees.laws.law import LossLaw, Tails
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing
 
+SMALL = 1e-9
+"""A delta below this is taken from a closed form where there is one: the tails' difference has lost seven digits."""
+TINY = 1e-6
+"""An epsilon below this is searched for again on its own scale, until that is at most 1 / FINE times too large."""
+FINE = 0.01
+
 
 def hockey_stick(law: LossLaw, epsilon: Array, tails: Tails | None = None) -> Array:
     """``P_with(L > eps) - e^eps P_without(L > eps)``, from tails at these epsilons where they are known."""
@@ -24,6 +30,9 @@ def hockey_stick(law: LossLaw, epsilon: Array, tails: Tails | None = None) -> Ar
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = np.where(without > 0, np.exp(near) * without, 0.0)
             value[~large] = np.clip(above - scaled, 0.0, 1.0)
+        small = (value < SMALL) & (epsilon >= 0) & (epsilon <= LARGE)
+        if law.closed and small.any():
+            value[small] = law.far_delta(epsilon[small])
     if large.any():
         far = law.far_delta(epsilon[large])
         value[large] = _integrated(law, epsilon[large]) if far is None else far
@@ -54,4 +63,21 @@ def first_within(profile: Callable[[Array], Array], goal: Array, *, first: float
         gap = np.where(found <= bound * (1 + 1e-15), np.minimum(gap, 0.0), gap)
         return np.clip(np.nan_to_num(gap, nan=0.0, posinf=1e3, neginf=-1e3), -1e3, 1e3)
 
-    return crossing(excess, low, high, goal) if goal.size else goal
+    found = crossing(excess, low, high, goal) if goal.size else goal
+    return _on_its_own_scale(excess, found, goal)
+
+
+def _on_its_own_scale(excess: Callable[[Array, Array], Array], found: Array, goal: Array) -> Array:
+    """The crossings, tiny ones with as many digits as others have: a search ends at an absolute width."""
+    found, coarse = found.copy(), (found > 0) & (found < TINY)
+    while coarse.any():
+        places = np.flatnonzero(coarse)
+
+        def shrunk(share: Array, at: Array) -> Array:
+            own = at.astype(int)
+            return excess(share * found[own], goal[own])
+
+        shares = crossing(shrunk, np.zeros(len(places)), np.ones(len(places)), places.astype(float))
+        found[places] *= shares
+        coarse[places] = (shares > 0) & (shares < FINE)
+    return found

@@ -69,7 +69,7 @@ def integrated_delta(above: Callable[[Array], Array], epsilon: Array, error: flo
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AtomProfile:
-    """Delta beyond LARGE of a loss with finitely many values, from the masses on the side that sees large ones.
+    """Delta from an epsilon on of a loss with finitely many values, from the masses on the side that sees large ones.
 
     ``delta(eps) = W (1 - e^(eps - L)) + e^(eps - L) delta(L)`` with L the next loss and W the mass from L on: positive
     terms only, and nothing that overflows.
@@ -78,11 +78,13 @@ class AtomProfile:
     losses: Array
     """Increasing; the last may be infinite."""
     masses: Array
+    start: float = LARGE
+    """The smallest epsilon that may be asked for."""
 
     @functools.cached_property
     def _known(self) -> tuple[Array, Array, Array]:
-        """Losses beyond LARGE, the mass from each on, and delta at each."""
-        first = int(np.searchsorted(self.losses, LARGE, side="right"))
+        """Losses beyond the start, the mass from each on, and delta at each."""
+        first = int(np.searchsorted(self.losses, self.start, side="right"))
         at = self.losses[first:]
         mass = running_sums(self.masses[first:][::-1])[::-1]
         apart = np.append(np.diff(at), np.inf)[: len(at)]
@@ -94,7 +96,7 @@ class AtomProfile:
         return at, mass, np.array(found[::-1])
 
     def delta(self, epsilon: Array) -> Array:
-        """At epsilons of LARGE or more."""
+        """At epsilons from the start on."""
         at, mass, known = self._known
         following = np.searchsorted(at, epsilon, side="right")
         held = following < len(at)

@@ -61,6 +61,11 @@ class LossLaw(abc.ABC):
         """``D_eps(with||without)`` where e^eps nears overflow; None: its tail is integrated, if it has no atoms."""
         return None
 
+    @property
+    def closed(self) -> bool:
+        """Whether ``far_delta`` and its reverse hold at every epsilon >= 0, with all digits of a small delta."""
+        return False
+
     def reversed_far_delta(self, epsilon: Array) -> Array | None:
         """The same for the exchanged pair."""
         return None
@@ -208,6 +213,11 @@ class Reversed(LossLaw):
     def reversed_far_delta(self, epsilon: Array) -> Array | None:
         """The law's own."""
         return self.law.far_delta(epsilon)
+
+    @property
+    def closed(self) -> bool:
+        """Unchanged by the exchange."""
+        return self.law.closed
 
     @property
     def work(self) -> int:

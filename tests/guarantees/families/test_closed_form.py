@@ -167,3 +167,51 @@ def test_the_error_of_a_gaussian_curve_grows_with_mu():
         loss = mp.mpf(mu**2 / 2 + 0.3 * mu)
         true = mp.ncdf(mu / mp.mpf(2) - loss / mu) - mp.exp(loss) * mp.ncdf(-mu / mp.mpf(2) - loss / mu)
     assert abs(claim.delta(float(loss)) - float(true)) <= claim.error <= 1e-9
+
+
+def of_sums(mu, c, *, forward):
+    """The limit of delta over a rate that goes to zero, at epsilon c times the rate."""
+    if not forward and c >= 1:
+        return 0.0
+    x = np.log1p(c if forward else -c) / mu + mu / 2
+    return ndtr(mu - x) - (1 + c) * ndtr(-x) if forward else (1 - c) * ndtr(x) - ndtr(x - mu)
+
+
+def of_substitutes(mu, c):
+    x = np.arcsinh(c * np.exp(mu**2 / 2) / 2) / mu
+    return ndtr(mu - x) - ndtr(-mu - x) - c * ndtr(-x)
+
+
+@pytest.mark.parametrize("tiny", [1e-12, 1e-16, 1e-20, 1e-100, 1e-300])
+def test_a_tiny_leak_has_all_its_digits(tiny):
+    """Each delta is proportional to its tiny parameter; a difference of tails would be rounding below 1e-16."""
+    for c in (0.0, 0.3, 2.0):
+        for mu in (0.5, 2.0):
+            given = {"rate": tiny, "noise_multiplier": 1 / mu}
+            claims = {1: guarantees.subsampled_gaussian(**given), 3: guarantees.subsampled_gaussian(**given, group=3)}
+            for group, claim in claims.items():
+                for forward, way in ((True, "with_given_without"), (False, "without_given_with")):
+                    expected = group * of_sums(mu, c / group, forward=forward)
+                    assert claim.delta(c * tiny, way) / tiny == pytest.approx(expected, rel=1e-9)
+            other = guarantees.subsampled_gaussian(**given, relation="substitution")
+            assert other.delta(c * tiny) / tiny == pytest.approx(of_substitutes(mu, c), rel=1e-9)
+        gauss = norm.pdf(c) - c * ndtr(-c)
+        assert guarantees.gaussian(mu=tiny).delta(c * tiny) / tiny == pytest.approx(gauss, rel=1e-9)
+        for claim in (guarantees.laplace(epsilon=tiny), guarantees.randomised_response(epsilon=tiny)):
+            assert claim.delta(c * tiny) / tiny == pytest.approx(max(1 - c, 0) / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("tiny", [1e-12, 1e-20])
+def test_the_epsilon_of_a_tiny_delta_is_found_on_its_own_scale(tiny):
+    for claim in (
+        guarantees.subsampled_gaussian(rate=tiny, noise_multiplier=1.0),
+        guarantees.subsampled_gaussian(rate=tiny, noise_multiplier=1.0, relation="substitution"),
+        guarantees.gaussian(mu=tiny),
+        guarantees.laplace(epsilon=tiny),
+    ):
+        for epsilon in (0.1 * tiny, 0.7 * tiny):
+            found = claim.epsilon_range(claim.delta(epsilon))
+            assert found.known
+            assert found.epsilon == pytest.approx(epsilon, rel=1e-7)
+        whole = claim.epsilon_range(claim.delta(0.0))
+        assert (whole.epsilon, whole.known) == (0.0, True)
