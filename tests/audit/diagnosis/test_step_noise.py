@@ -39,6 +39,11 @@ def banded(noise, batches):
     return out
 
 
+def scheduled(steps):
+    """Learning rates from 1 to 0, by a cosine."""
+    return steps * np.cos(np.linspace(0, np.pi / 2, STEPS))[:, None]
+
+
 RIGHT = {
     "plain": lambda noise, batches: noise + batches,
     "gradients that follow": followed,
@@ -48,6 +53,11 @@ RIGHT = {
     "batches at the first step alone": lambda noise, batches: noise + 3 * batches * (np.arange(STEPS) == 0)[:, None],
     "tensors of other scales": lambda noise, batches: (noise + batches) * np.geomspace(1e-3, 1e3, WIDTH),
     "a schedule": lambda noise, batches: (noise + batches) * np.linspace(1, 0.6, STEPS)[:, None],
+    "a schedule to nothing": lambda noise, batches: scheduled(1 + noise + batches),
+    "weights under a schedule": lambda noise, batches: np.cumsum(scheduled(1 + noise + batches), axis=1),
+    "trained weights under a schedule": lambda noise, batches: 50 + np.cumsum(scheduled(1 + noise + batches), axis=1),
+    "momentum under a schedule": lambda noise, batches: scheduled(momentum(noise, 1 + batches)),
+    "a schedule over means that nobody sees": lambda noise, batches: scheduled(noise + batches),
 }
 
 
@@ -76,6 +86,11 @@ WRONG = {
         "earlier steps foretell step 2 of 4: given them it varies by at most 0",
         "used at several steps",
     ),
+    "one draw under a schedule": (
+        lambda noise, batches: scheduled(reused(noise, batches)),
+        "earlier steps foretell step 2 of 4",
+        "used at several steps",
+    ),
     "two keys in turn": (two_keys, "earlier steps foretell step 3 of 4", "used at several steps"),
     "the last step has none": (last_without, "step 4 of 4 varies by at most 0", "it has less noise, or none"),
     "weights of one draw": (
@@ -102,5 +117,6 @@ def test_a_first_step_that_does_not_vary_says_nothing_of_others():
 
 def _sides(make, seed):
     """Flat rows, the record on the second side."""
-    sides = [make(*drawn([seed, side])) + side for side in (0, 1)]
+    sides = [make(*drawn([seed, side])) for side in (0, 1)]
+    sides[1] = make(drawn([seed, 1])[0], drawn([seed, 1])[1] + 1)
     return [side.reshape(TRIALS, -1) for side in sides]
