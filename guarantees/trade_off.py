@@ -366,7 +366,7 @@ def compose(parts: Sequence[tuple[TradeOff, int]], *, tolerance: float = 1e-6, m
     curve returned is the one that leaks more, and its ``certificate`` says which sides are proved.
     [koskela2020; doroshenko2022]
     """
-    require("parts", len(parts) > 0, "one pair of a curve and a count or more", parts)
+    require("parts", len(parts) > 0, "at least one pair (curve, count)", parts)
     laws = [(curve.law, times) for curve, times in parts]
     # the same object twice is composed as one law with two losses, two equal objects are not
     same = [min(j for j, (other, _) in enumerate(laws) if other is law) for law, _ in laws]

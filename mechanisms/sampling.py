@@ -75,7 +75,7 @@ def _positive(argument: str, value: int) -> None:
 
 
 def _one_record(group: int) -> None:
-    require("group", group == 1, "1 but for Poisson and deterministic batches (the full simulator takes any)", group)
+    require("group", group == 1, "1 except for Poisson and deterministic batches (the full simulator takes any)", group)
 
 
 def _full_batches(order: jax.Array, rounds: int, size: int) -> Batches:
@@ -245,7 +245,7 @@ class Deterministic(_OncePerEpoch):
         if group == 1:
             return super().attendance(key, records)
         together = self.position is None and records % self.batch_size == 0 and group <= self.batch_size
-        require("group", together, "within the last batch: no position, no remainder, at most batch_size", group)
+        require("group", together, "within the last batch (no position=, no remainder, at most batch_size)", group)
         record = jnp.asarray(group * self.places(records), jnp.float32)
         return Attendance(self.batch_size - record, record)
 

@@ -177,7 +177,7 @@ def count_beyond(
     frame, _ = span_of(neighbours)
     coordinates = frame.dimension - frame.rank
     require("neighbours", frame.basis is None, "gradients along the first coordinates", neighbours.name)
-    require("neighbours", coordinates >= 1, "of more coordinates than the gradients span", frame.dimension)
+    require("neighbours", coordinates >= 1, "a pair with more coordinates than its gradients span", frame.dimension)
     size = max(1, CHUNK_ENTRIES // frame.dimension)
     pieces = -(-draws // (coordinates * size))
     cuts = levels.astype(np.float32)

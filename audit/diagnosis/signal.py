@@ -65,7 +65,8 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
     size = found.dimension if layout is None else layout.entries
     require("the pair", found.dimension * rounds in (size, size * rounds), f"of {size} coordinates", found.dimension)
     times = size // found.dimension
-    require("the pair", found.rank * rounds * size <= MOST_DENSE, "of a span that can be held", found.rank)
+    small = found.rank * rounds * size <= MOST_DENSE
+    require("the rank of the pair", small, f"at most {MOST_DENSE // (rounds * size)}", found.rank)
 
     def clipped(rows: np.ndarray) -> np.ndarray:
         """Span coordinates as full rows, clipped round by round."""

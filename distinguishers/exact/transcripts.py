@@ -49,7 +49,7 @@ def read_line(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -
         raise ValueError("the two datasets must share the gradients of all records but one.")
     sampler = mechanism.sampler
     counted = group == 1 or counts_groups(sampler)
-    require("group", counted, "1 but for Poisson, fixed-size and deterministic batches", group)
+    require("group", counted, "1 except for Poisson, fixed-size and deterministic batches", group)
     size = sampler.batch_size if isinstance(sampler, FixedBatches) and mechanism.sees == "updates" else 0
     if mechanism.sees == "isolated":
         shared = 0.0

@@ -107,7 +107,12 @@ def _span_score(kind: SpanKind, neighbours: Neighbours) -> SpanScore:
     frame, direction = span_of(neighbours)
     require("neighbours", bool(np.any(direction)), "a pair whose sums of gradients differ", neighbours.name)
     if kind != "projection":
-        require("neighbours", frame.dimension > frame.rank, "of fewer directions than coordinates", neighbours.name)
+        require(
+            "neighbours",
+            frame.dimension > frame.rank,
+            "a pair whose gradients span fewer directions than they have coordinates",
+            neighbours.name,
+        )
     weights = None
     if kind == "contrast" or frame.basis is not None:
         # On the host: XLA would fold these sums of constants at compile time, at microseconds an entry.

@@ -89,7 +89,7 @@ def poisson_training(
     """
     require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
     truncated = _truncation(dataset_size, largest_batch, accountant)
-    require("group", group == 1 or not truncated, "1 for cut batches", group)
+    require("group", group == 1 or not truncated, "1 for truncated batches", group)
     one = group_law(rate=rate, noise_multiplier=noise_multiplier, group=group, relation=relation)
     parameters: dict[str, Any] = {"rate": rate, "noise_multiplier": noise_multiplier, "steps": steps}
     if isinstance(one, GaussianLaw) and one.rate == 1 and not truncated:
@@ -260,7 +260,7 @@ def _truncation(dataset_size: int | None, largest_batch: int | None, accountant:
         raise ValueError("dataset_size and largest_batch must be given together: they describe truncated batches.")
     require("dataset_size", dataset_size >= 1, ">= 1", dataset_size)
     require("largest_batch", largest_batch >= 1, ">= 1", largest_batch)
-    require("accountant", accountant == "pld", "'pld' for cut batches", accountant)
+    require("accountant", accountant == "pld", "'pld' for truncated batches", accountant)
     return {"dataset_size": int(dataset_size), "largest_batch": int(largest_batch)}
 
 

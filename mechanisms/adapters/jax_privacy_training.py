@@ -92,7 +92,12 @@ class JaxPrivacyTraining(BatchMechanism):
         require("optimizer", hasattr(self.optimizer, "update"), "an optimizer of Optax", self.optimizer)
         require("releases", self.releases in RELEASES, f"one of {RELEASES}", self.releases)
         require("steps", self.steps is None or self.steps >= 1, ">= 1", self.steps)
-        require("arguments", "prng_argnum" not in self.arguments, "without prng_argnum: losses draw nothing", "one")
+        require(
+            "arguments",
+            "prng_argnum" not in self.arguments,
+            "without prng_argnum: a loss must not draw random numbers",
+            "one",
+        )
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -147,7 +152,12 @@ class JaxPrivacyTraining(BatchMechanism):
         books = getattr(self.plan, "accountant", None)
         known = None if books is None else RELATIONS[books.neighboring_relation.name]
         good = relation == known if known and relation else bool(known or relation)
-        require("relation", good, f"that of the plan, {known}" if known else "said for a plan alone", relation)
+        require(
+            "relation",
+            good,
+            f"that of the plan, {known}" if known else "given, because a bare plan does not state it",
+            relation,
+        )
         event = self._planned().dp_event
         if self.releases == "update":
             if not hasattr(event, "count"):
@@ -282,7 +292,12 @@ class JaxPrivacyTraining(BatchMechanism):
         size = -(-len(seeds) // block) * block
         index = np.full((size, len(rounds[0]), width), -1, np.int32)
         for trial, batches in enumerate(rounds):
-            require("plan", len(batches) == len(rounds[0]), "one with as many batches in every trial", len(batches))
+            require(
+                "plan",
+                len(batches) == len(rounds[0]),
+                "one with the same number of batches in every trial",
+                len(batches),
+            )
             for number, batch in enumerate(batches):
                 index[trial, number, : len(batch)] = batch
         # sampling and noise read different generators

@@ -137,7 +137,7 @@ CLAIM = guarantees.gaussian(mu=1.0)
         (lambda: summarise(None), "curve must be a trade-off curve or a claim, got None"),
         (lambda: regret(CLAIM, 3), "other must be a trade-off curve or a claim or None, got 3"),
         (lambda: CLAIM.dominance(3), "other must be a trade-off curve or a claim, got 3"),
-        (lambda: compose([]), r"parts must be one pair of a curve and a count or more, got \[\]"),
+        (lambda: compose([]), r"parts must be at least one pair \(curve, count\), got \[\]"),
         (lambda: guarantees.gaussian(mu=10**400), "mu must be > 0 and finite, got 1000"),
         (
             lambda: guarantees.fixed_batch_upper(rounds=10, noise_multiplier=10**400),

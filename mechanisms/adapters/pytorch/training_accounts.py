@@ -52,7 +52,7 @@ class Accounts:
             return claim_from_history(entries, relation=neighbours.relation, unit=self.unit, source=source)
         require("deltas", len(deltas) and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
         relation = neighbours.relation
-        require("relation", relation != "substitution", "one that Opacus's accountants speak about", relation)
+        require("relation", relation != "substitution", "one that Opacus's accountants cover", relation)
         with renyi_kept():
             books, printed, seen = zip(*(self._printed(side, deltas) for side in sides), strict=True)
         # an accountant may print an epsilon below 0, which promises what 0 does
@@ -70,7 +70,7 @@ class Accounts:
     def _printed(self, dataset: Any, deltas: Sequence[float]) -> tuple[list[Entry], list[float], BatchesSeen]:
         """The history of the one accountant, its epsilons, and the batches beside it."""
         found, batches = self._accountants(dataset)
-        require("train", len(found) == 1, "a training with one accountant, to be asked for its epsilon", len(found))
+        require("train", len(found) == 1, "a training with one accountant, which deltas= asks for epsilon", len(found))
         with quiet():
             return found[0].history, [float(found[0].get_epsilon(delta)) for delta in deltas], batches
 

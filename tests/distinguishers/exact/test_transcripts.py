@@ -298,10 +298,10 @@ def test_a_sampler_whose_law_nobody_knows_is_refused_by_name(releases, told):
 
 def test_what_has_no_exact_ratio_is_refused_with_a_remedy():
     group = mechanisms.worst_case_pair(records=4, dimension=2, clip=1.0, relation="zero_out", group=2)
-    with pytest.raises(ValueError, match="1 but for Poisson, fixed-size and deterministic batches"):
+    with pytest.raises(ValueError, match="1 except for Poisson, fixed-size and deterministic batches"):
         distinguishers.likelihood_ratio(training(sampling.shuffle(batch_size=1), group=2), group)
     cut = sampling.truncated_poisson(rate=0.5, steps=2, most=2)
-    with pytest.raises(ValueError, match="1 but for Poisson, fixed-size and deterministic batches"):
+    with pytest.raises(ValueError, match="1 except for Poisson, fixed-size and deterministic batches"):
         distinguishers.likelihood_ratio(training(cut, group=2), group)
     pair = mechanisms.worst_case_pair(records=4, dimension=2, clip=1.0)
     with pytest.raises(ValueError, match="needs all gradients along one line"):

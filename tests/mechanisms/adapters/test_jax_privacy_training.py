@@ -158,7 +158,7 @@ def test_the_claim_is_that_of_the_plans_event():
 
 
 def test_a_claim_for_other_neighbours_is_refused():
-    with pytest.raises(ValueError, match="relation must be said for a plan alone"):
+    with pytest.raises(ValueError, match="relation must be given, because a bare plan"):
         training(config().plan).claim()
     with pytest.raises(ValueError, match="relation must be that of the plan, zero_out"):
         training().claim(relation="add_remove")
