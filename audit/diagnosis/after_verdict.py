@@ -57,8 +57,8 @@ SEVERAL_STEPS = (
 )
 """What is said of an output in which steps are added up."""
 FIRST_STEP = (
-    "gradients of later steps depend on what earlier steps released, so only those of the first step are known: the "
-    "other answers are about the first of {rounds} steps, but for whether each has noise of its own."
+    "gradients of later steps depend on what earlier steps released, so only those of the first step are known. "
+    "Of all {rounds} steps it is asked whether each has noise of its own; the other answers are about the first."
 )
 """What is said of a transcript whose gradients nobody knows after its first step."""
 FEWEST_COORDINATES = 2
@@ -200,7 +200,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
     if mechanism.kind not in ("vector", "transcript"):
         return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
     if asked.deadline is not None and time.monotonic() >= asked.deadline:
-        return (not_asked("the time budget is over."),)
+        return (not_asked("the time budget ran out."),)
     if _adds_up_steps(record, mechanism):
         return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *_of_the_claim(asked, asked.risk, whole=False))
     try:

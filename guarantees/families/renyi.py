@@ -81,8 +81,8 @@ def renyi(
     if falls.any():
         less = int(np.argmax(falls))
         warnings.warn(
-            f"a Renyi epsilon never falls as its order grows, and order {t[less]:g} has {eps[less]:g} where a larger "
-            f"one leaves {follows[less]:g}: that is what is used; is a number misplaced?",
+            f"a Renyi epsilon never falls as its order grows, but order {t[less]:g} has {eps[less]:g} and a larger "
+            f"order implies {follows[less]:g}, which is used instead; check whether a number is in the wrong place.",
             stacklevel=3,
         )
     return Claim(

@@ -131,7 +131,7 @@ def test_a_pair_that_cannot_be_read_and_a_budget_that_is_over_are_said(record):
     bare = dataclasses.replace(record, diagnoses=())
     odd = mechanisms.Neighbours(without=("a",), with_record=("a", "b"), relation="add_remove")
     assert "cannot be read" in reason(after.explain(bare, STEP, odd, key=KEY))
-    assert "time budget is over" in reason(after.explain(bare, STEP, PAIR, key=KEY, deadline=0.0))
+    assert "time budget ran out" in reason(after.explain(bare, STEP, PAIR, key=KEY, deadline=0.0))
 
 
 def test_a_diagnosis_that_fails_keeps_the_record(record):
@@ -300,7 +300,7 @@ def test_of_a_transcript_whose_gradients_follow_its_weights_only_the_first_step_
     found = answers_to(record, follows_its_weights, releases="transcript", claim=claim)
     assert [code for code, answer in found.items() if answer.wrong] == ["claim"]
     assert "as far as its first step shows" in found["claim"].says
-    assert "the first of 4 steps" in found["not_asked"].says
+    assert "Of all 4 steps it is asked" in found["not_asked"].says
     assert not found["step_noise"].wrong
     assert answers_to(record, only_the_first_lacks_noise, releases="transcript", claim=claim)["silent"].wrong
     found = answers_to(record, one_draw_for_all_steps, releases="transcript", claim=claim)

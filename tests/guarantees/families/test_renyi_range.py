@@ -145,7 +145,7 @@ def test_promises_too_small_to_follow_add_up_as_they_were_made(rho):
 
 @pytest.mark.parametrize("conversion", ["exact", "profile"])
 def test_an_epsilon_above_that_of_a_larger_order_counts_as_that_one_and_is_told(conversion):
-    with pytest.warns(UserWarning, match=r"never falls as its order grows, and order 2 has 0.5 .* leaves 0.1"):
+    with pytest.warns(UserWarning, match=r"never falls as its order grows, but order 2 has 0.5 .* implies 0.1"):
         falling = guarantees.renyi(orders=[2.0, 4.0, 8.0], epsilons=[0.5, 0.2, 0.1], conversion=conversion)
     level = guarantees.renyi(orders=[2.0, 4.0, 8.0], epsilons=[0.1, 0.1, 0.1], conversion=conversion)
     assert falling.epsilon(1e-2) == pytest.approx(level.epsilon(1e-2), rel=1e-9)
