@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audit.diagnosis.explain.jaxprs.evaluate import evaluate
-from audit.diagnosis.explain.jaxprs.key_words import Words, as_words
+from audit.diagnosis.explain.jaxprs.key_words import Words, as_words, of_keys
 
 KEY = jax.random.key(5)
 ROWS = np.random.default_rng(0).normal(size=(5, 3)).astype("f4")
@@ -58,3 +58,9 @@ def test_keys_and_draws_are_those_of_jax(name):
 def test_rows_are_picked_and_sorted_as_by_jax(name):
     arguments = jnp.asarray(ROWS), jnp.asarray(PLACES)
     np.testing.assert_array_equal(by_numpy(OF_ROWS[name], *arguments), by_jax(OF_ROWS[name], *arguments))
+
+
+def test_one_key_is_taken_out_of_several_without_jax():
+    (equation,) = jax.make_jaxpr(lambda keys: jax.lax.squeeze(keys, (0,)))(KEY[None]).eqns
+    found = of_keys(equation, [as_words(KEY[None])])
+    np.testing.assert_array_equal(found.words, jax.random.key_data(KEY))

@@ -6,6 +6,7 @@ it joins the group before; what mixes the records of a group shows there, too.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -55,10 +56,10 @@ def looked_again(program: Program, key: jax.Array, plain: Run, due: float | None
     Only where the first look shows nothing.
     """
     drawn = any(release.sampled for release in plain.lockstep.meetings.releases)
-    fewer = program.fewer(key) or program
-    looks = [(program, SCALES[0]), (fewer, 1.0), (fewer, SCALES[0])] * (DRAWN if drawn else 1)
-    for number, (told, scale) in enumerate(looks):
-        own = fold_in(key, KEY + number)
+    fewer = functools.cache(lambda: program.fewer(key) or program)
+    looks = [(False, SCALES[0]), (True, 1.0), (True, SCALES[0])] * (DRAWN if drawn else 1)
+    for number, (without_one, scale) in enumerate(looks):
+        told, own = fewer() if without_one else program, fold_in(key, KEY + number)
         first = run_once(told, own, scale=scale, company=Company(None), first_round=True)
         if not any(release.cost > 0 for release in first.lockstep.meetings.releases):
             continue

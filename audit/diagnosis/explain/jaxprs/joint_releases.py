@@ -191,7 +191,7 @@ class Together:
         for sources in groups.values():
             own = [source.release for source in sources if source.release is not None]
             seen = [self._known[source.first : source.first + source.own_variance.size] for source in sources]
-            mine = rows[np.flatnonzero(_touched(rows, sources))]
+            mine = rows[np.flatnonzero(_touched(rows, sources))] if rows.shape[0] else rows
             if not own or all(part.all() for part in seen):
                 continue
             if not (mine.shape[0] or any(part.any() for part in seen)):
@@ -206,8 +206,8 @@ class Together:
 
     def _groups(self, rows: Any) -> list[int]:
         """Sources that are seen in one sum are of one group."""
-        if not self._sources:
-            return []
+        if not rows.shape[0]:
+            return list(range(len(self._sources)))
         sizes = [source.own_variance.size for source in self._sources]
         member = sparse.csr_matrix(
             (np.ones(sum(sizes)), (np.arange(sum(sizes)), np.repeat(np.arange(len(sizes)), sizes)))

@@ -142,7 +142,7 @@ RULES: dict[str, Callable[..., Any]] = {
     "random_fold_in": _folded,
     "random_unwrap": lambda out, params, keys: keys.words,
     "slice": _slice,
-    "squeeze": _reshaped,
+    "squeeze": lambda out, params, keys: keys.words.reshape(*out.shape, 2),
     "reshape": _reshaped,
     "broadcast_in_dim": _broadcast,
     "dynamic_slice": _dynamic_slice,

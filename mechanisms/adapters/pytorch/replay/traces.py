@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import torch
 
 COARSE = (torch.float16, torch.bfloat16)
 TOLERANCE = 1e-4
+KEPT = 2**14
+"""Weights that are made once: making them took half of what a small tensor costs."""
 
 
 def tolerance(tensor: torch.Tensor) -> float:
@@ -49,11 +52,25 @@ class Weighed:
     size: float
 
 
+def _weights(length: int, device: torch.device) -> torch.Tensor:
+    """A weight for each place, all of them unlike."""
+    return _first_weights(device)[:length] if length <= KEPT else _made(length, device)
+
+
+@functools.cache
+def _first_weights(device: torch.device) -> torch.Tensor:
+    return _made(KEPT, device)
+
+
+def _made(length: int, device: torch.device) -> torch.Tensor:
+    return 1.5 + torch.arange(length, dtype=torch.float64, device=device).add(1).cos()
+
+
 def weighed(tensor: torch.Tensor) -> Weighed:
     """Of one tensor."""
     length = len(tensor) if tensor.dim() else 1
     table = tensor.detach().to(torch.float64).reshape(length, tensor.numel() // max(1, length))
-    rows, columns = (1.5 + torch.arange(length, dtype=torch.float64).add(1).cos() for length in table.shape)
+    rows, columns = (_weights(length, table.device) for length in table.shape)
     sums = table @ columns
     return Weighed(tuple(tensor.shape), float(sums.sum()), float(sums @ rows), float(table.abs().sum()))
 
