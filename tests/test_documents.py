@@ -23,6 +23,7 @@ BLOCKS = {
 LONG = {
     ("README.md", 1),
     ("README.md", 2),
+    ("README.md", 3),
     ("docs/accountants.md", 3),
     ("docs/adapters.md", 0),
     ("docs/adapters.md", 1),

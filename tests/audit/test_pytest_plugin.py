@@ -229,9 +229,10 @@ class TestStep(SubsampledGaussianConformance):
 @pytest.mark.parametrize("noise", [1.0, 0.5])
 def test_the_conformance_class_tells_a_right_step_from_one_with_half_the_noise(pytester, noise):
     pytester.makepyfile(CONFORMANCE.replace("NOISE", str(noise)))
-    result = pytester.runpytest_inprocess("-k", "dense or a_step_is", "--dp-audit-trials=2000")
-    assert result.parseoutcomes() == {"passed" if noise == 1.0 else "failed": 2, "deselected": 18}
-    if noise != 1.0:
+    wrong = noise != 1.0
+    result = pytester.runpytest_inprocess("-k", "dense or a_step_is" if wrong else "dense", "--dp-audit-trials=2000")
+    assert result.parseoutcomes() == ({"failed": 2, "deselected": 18} if wrong else {"passed": 1, "deselected": 19})
+    if wrong:
         result.stdout.fnmatch_lines(["*dense*: violation (p-value *", "not the mechanism stated (p-value *"])
 
 

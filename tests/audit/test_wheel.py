@@ -185,6 +185,15 @@ def test_a_strangers_mechanisms_is_named_when_ours_needs_it(neighbour):
     assert f"`import mechanisms` gives {neighbour.project / 'mechanisms.py'}" in told
 
 
+def test_the_wheel_holds_the_packages_with_their_types_and_no_papers(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        kept = set(archive.namelist())
+    for package in ("audit", "mechanisms", "distinguishers", "guarantees"):
+        assert {f"{package}/py.typed", f"{package}/__init__.pyi"} <= kept
+    assert not [name for name in kept if name.startswith("papers/")]
+
+
+@pytest.mark.long
 def test_the_wheel_is_the_same_bytes_whoever_builds_it(wheel, tmp_path):
     again = tmp_path / "again"
     before = os.umask(0o077)
@@ -193,8 +202,3 @@ def test_the_wheel_is_the_same_bytes_whoever_builds_it(wheel, tmp_path):
     finally:
         os.umask(before)
     assert hashlib.sha256(other.read_bytes()).digest() == hashlib.sha256(wheel.read_bytes()).digest()
-    with zipfile.ZipFile(wheel) as archive:
-        kept = set(archive.namelist())
-    for package in ("audit", "mechanisms", "distinguishers", "guarantees"):
-        assert {f"{package}/py.typed", f"{package}/__init__.pyi"} <= kept
-    assert not [name for name in kept if name.startswith("papers/")]

@@ -72,6 +72,7 @@ def test_a_plan_counts_the_trials_that_choose_scores_and_thresholds(planned):
             trials=audit.spec.trials,
             risk=0.05,
             key=jax.random.key(0),
+            diagnose=False,
         )
         assert trials_drawn(audit) == record.trials + record.fit_trials
         assert (record.fit_trials == 0) == ("curve known" in audit.spec.name)

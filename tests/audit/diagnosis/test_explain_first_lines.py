@@ -29,7 +29,7 @@ def told(bug):
     return explain(made(bug), first_lines.pair(), key=jax.random.key(0))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "bug", [pytest.param(bug, marks=pytest.mark.long) if bug == "momentum" else bug for bug in KINDS]
 )
@@ -40,7 +40,7 @@ def test_the_wrong_call_stands_first(bug):
     assert f"first_lines.py:{found.lines[0][1]}" in found.says
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("form", ["right", "right training", "shares"])
 def test_nothing_is_said_about_right_calls(form):
     assert told(form).findings == ()

@@ -40,6 +40,7 @@ def test_nothing_is_said_about_the_right_call():
     assert explanation.rounds[0].multiplier == pytest.approx(NOISE, rel=0.02)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", [helped.noise_by_the_drawn_batch, helped.noise_by_the_number_of_records])
 def test_noise_scaled_by_records_is_named_where_the_scale_is_computed(step):
     found = told(step).findings[0]
@@ -67,11 +68,13 @@ def test_leaves_without_noise_are_named_with_the_line_that_adds_it_to_another():
     assert "The output[" not in found.says
 
 
+@pytest.mark.long
 def test_what_one_step_releases_without_noise_is_all_that_is_said_of_the_next():
     (found,) = told(helped.first_leaf_only_twice).findings
     assert found.kind == Kind.RELEASED_WITHOUT_NOISE
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", [helped.rate_of_the_number_of_records, helped.rate_by_hand])
 def test_a_rate_that_depends_on_the_number_of_records_is_found(step):
     found = told(step).findings[0]

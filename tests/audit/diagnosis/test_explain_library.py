@@ -35,6 +35,7 @@ def test_a_record_repeated_by_padding_is_no_sum_that_is_clipped():
     assert found.lines[0] in {(path, line), (path, line + 1)}
 
 
+@pytest.mark.long
 def test_the_call_that_hands_over_the_noises_scale_stands_before_the_helper():
     (found,) = told("scale_handed").findings
     assert found.kind == Kind.TOO_LITTLE_NOISE

@@ -84,7 +84,7 @@ def test_groups_that_are_summed_before_they_are_clipped_are_named_by_their_own_s
     assert found.lines[:2] == ((__file__, line("TOTAL")), (__file__, line("SUM")))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
 @pytest.mark.parametrize("told", [{}, {"clip": 1.0}], ids=len)
 def test_momentum_of_sums_without_noise_is_named_at_its_line(key, told):
@@ -92,7 +92,7 @@ def test_momentum_of_sums_without_noise_is_named_at_its_line(key, told):
     assert (found.kind, found.lines[0]) == ("too_little_noise", (__file__, line("CARRIED")))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
 def test_batches_of_one_seed_are_named_at_the_line_that_seeds_them(key):
     (found,) = told_of(key, "batches", noise_multiplier=1.0).findings

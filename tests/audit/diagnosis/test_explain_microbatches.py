@@ -60,6 +60,7 @@ def told(adding, deviation=1.0):
     return explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("adding", [scanned, looped, in_python])
 def test_noise_covers_all_records_that_are_added_to_it(adding):
     found = told(adding)
@@ -106,6 +107,7 @@ def of_half(row):
     return row / jnp.maximum(1.0, jnp.linalg.norm(row[3:]))  # the line that measures
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("records", [RECORDS, RECORDS + 1], ids=["a microbatch of its own", "beside another"])
 @pytest.mark.parametrize("adding", [lambda add, micro: jax.lax.map(add, micro).sum(0), None], ids=["map", "scan"])
 def test_the_line_that_measures_a_record_is_named_in_microbatches(adding, records):

@@ -107,6 +107,7 @@ def by_number(places, turn):
     return places[turn]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("take", [by_offset, by_number])
 @pytest.mark.parametrize("bound", [1.0, 2.0])
 def test_what_a_loop_cuts_from_a_batch_keeps_its_records(bound, take):

@@ -178,6 +178,7 @@ def in_a_branch(key, rows, bound=1.0):
     return jax.lax.cond(taken, lambda: padded_when_odd(second, rows, bound), lambda: jax.random.normal(second, (6,)))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("step", [padded_when_odd, in_a_program, in_a_scan, in_a_loop, in_a_branch])
 def test_a_constant_that_one_side_alone_has_is_followed(step):
     for rows in (ROWS, ROWS[:-1]):

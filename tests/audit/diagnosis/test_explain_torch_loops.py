@@ -127,6 +127,7 @@ def by_the_worst_loss(dataset, seed):
     return own.net
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("scale", [-0.3, -5.0])
 def test_a_divisor_that_a_larger_record_changes_is_no_sum_of_earlier_rounds(scale):
     (found,) = told(by_the_worst_loss, scale=scale).findings
@@ -189,6 +190,7 @@ def test_a_column_of_draws_takes_the_record_into_every_round():
     assert not explanation.findings
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("total", [averaged, over_the_drawn_number, over_a_number_of_pythons])
 def test_a_mean_of_clipped_records_is_named_with_their_number(total):
     (found,) = told(without_an_optimizer(total), releases="final").findings
@@ -201,6 +203,7 @@ def test_a_mean_that_a_factor_undoes_is_left_alone():
     assert not told(without_an_optimizer(undone), releases="final").findings
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("scale", [1.0, 12.0])
 def test_too_little_noise_is_found_whatever_the_length_of_the_record(scale):
     """A record that the model fits has hardly a gradient, however large it is."""

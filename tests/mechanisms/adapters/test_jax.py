@@ -69,6 +69,7 @@ def test_optax_breaks_what_it_documents(rate):
         trials=1000,
         risk=0.05,
         key=jax.random.key(1),
+        diagnose=False,
     )
     assert record.verdict == "violation"
 

@@ -175,6 +175,7 @@ def audited(model, trials, **more):
         trials=trials,
         risk=0.05,
         key=jax.random.key(4),
+        diagnose=False,
     )
 
 
