@@ -7,10 +7,9 @@ entry has mask 0 and contributes exactly zero.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -18,125 +17,47 @@ from dpsgd_audit.later import jax, jnp
 from dpsgd_audit.spelling import counted
 from guarantees.checks import require
 from guarantees.numerics.distributions import binom
+from mechanisms.batches import (
+    Attendance,
+    Batches,
+    OncePerEpoch,
+    Sampler,
+    full_batches,
+    members,
+    place_table,
+    require_count,
+    require_one_record,
+)
+from mechanisms.batches import FixedBatches as FixedBatches
 from mechanisms.contract import Described
 from mechanisms.randomness.bits import Stream, below, positions, words
-from mechanisms.randomness.counts import StepTable, binomial, look_up, probability_to_integer, step_table
+from mechanisms.randomness.counts import binomial, look_up, probability_to_integer
 from mechanisms.randomness.stream_buffer import leaving_law, stream, stream_position
-
-
-class Batches(NamedTuple):
-    """The batches of one epoch, padded to one size."""
-
-    records: jax.Array
-    """Their numbers, int32, shape (rounds, size)."""
-    mask: jax.Array
-    """1 for a record, 0 for a dummy, float32, the same shape."""
-
-
-class Attendance(NamedTuple):
-    """The batches of one epoch, seen by an observer to whom all records but one are alike."""
-
-    others: jax.Array
-    """How many other records are in each batch, float32, shape (rounds,)."""
-    record: jax.Array
-    """1 where the differing record is, else 0, the same shape; of a group, how many are there."""
-
-
-@runtime_checkable
-class Sampler(Described, Protocol):
-    """Draws the batches of an epoch. Pure and traceable by JAX."""
-
-    def rounds(self, records: int) -> int:
-        """Batches in an epoch."""
-        ...
-
-    def __call__(self, key: jax.Array, records: int) -> Batches:
-        """The batches of one epoch."""
-        ...
-
-    def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
-        """The same law, counting alike records instead of naming them; the last ``group`` records differ."""
-        ...
-
-
-@runtime_checkable
-class FixedBatches(Sampler, Protocol):
-    """Samplers whose batches all have ``batch_size`` records and that meet a record at most once an epoch."""
-
-    batch_size: int
-
-    def places(self, records: int) -> np.ndarray:
-        """Probability of each batch to hold the differing record, shape (rounds,); the rest: it was dropped."""
-        ...
-
-
-def _positive(argument: str, value: int) -> None:
-    require(argument, isinstance(value, int | np.integer) and value >= 1, "an integer >= 1", value)
-
-
-def _one_record(group: int) -> None:
-    require("group", group == 1, "1 except for Poisson and deterministic batches (the full simulator takes any)", group)
-
-
-def _full_batches(order: jax.Array, rounds: int, size: int) -> Batches:
-    """Consecutive stretches of an order of the records, the remainder dropped."""
-    index = order[: rounds * size].reshape(rounds, size).astype(jnp.int32)
-    return Batches(index, jnp.ones(index.shape, jnp.float32))
-
-
-def _members(attends: jax.Array, size: int) -> Batches:
-    """The records that attend, (rounds, records) booleans, gathered to the front of ``size`` places."""
-
-    def gather(row: jax.Array) -> tuple[jax.Array, jax.Array]:
-        (index,) = jnp.nonzero(row, size=size, fill_value=0)
-        return index.astype(jnp.int32), (jnp.arange(size) < jnp.sum(row)).astype(jnp.float32)
-
-    return Batches(*jax.vmap(gather)(attends))
-
-
-def _one_place(key: jax.Array, weights: np.ndarray) -> jax.Array:
-    """One-hot of one place drawn with these weights; all zero with the probability that they leave."""
-    table = _place_table(weights.tobytes())
-    place = look_up(words(key, Stream.PLACE, positions(())), table)
-    return (jnp.arange(len(weights)) == place).astype(jnp.float32)
-
-
-@functools.lru_cache(maxsize=64)
-def _place_table(weights: bytes) -> StepTable:
-    return step_table(np.cumsum(np.frombuffer(weights)))
-
-
-class _OncePerEpoch(Described):
-    """What samplers of fixed-size batches share: the record takes one place, and the others fill the rest."""
-
-    batch_size: int
-
-    def rounds(self, records: int) -> int:
-        """Whole batches in an epoch."""
-        require("batch_size", self.batch_size <= records, f"at most the {counted(records, 'record')}", self.batch_size)
-        return records // self.batch_size
-
-    def places(self, records: int) -> np.ndarray:
-        """Uniform over the places of the epoch."""
-        return np.full(self.rounds(records), self.batch_size / records)
-
-    def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
-        """One place for the record; every batch is full."""
-        _one_record(group)
-        record = _one_place(key, self.places(records))
-        return Attendance(self.batch_size - record, record)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Poisson(Described):
-    """Every record joins every batch independently with probability ``rate``: what accountants assume."""
+    """Every record joins every batch independently with probability ``rate``: what accountants assume.
+
+    Args:
+      rate: probability with which a record joins a batch, in (0, 1].
+      steps: batches in one epoch, at least 1.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> from mechanisms import sampling
+      >>> sampling.poisson(rate=0.1, steps=20).rounds(1000)
+      20
+    """
 
     rate: float
     steps: int
 
     def __post_init__(self):
         require("rate", 0 < self.rate <= 1, "in (0, 1]", self.rate)
-        _positive("steps", self.steps)
+        require_count("steps", self.steps)
 
     def rounds(self, records: int) -> int:
         """As many as were asked for."""
@@ -149,7 +70,7 @@ class Poisson(Described):
     def __call__(self, key: jax.Array, records: int) -> Batches:
         """Batches, padded to a size that is exceeded with probability below 2^-64."""
         size = int(binom.isf(2.0**-66, records, self.rate)) if self.rate < 1 else records
-        return _members(self._attends(key, records), min(max(size, 1), records))
+        return members(self._attends(key, records), min(max(size, 1), records))
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
         """A binomial count and a coin a round, or two binomial counts."""
@@ -163,7 +84,21 @@ class Poisson(Described):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TruncatedPoisson(Described):
-    """Poisson batches of which at most ``most`` records are kept, drawn at random: what fits into memory."""
+    """Poisson batches of which at most ``most`` records are kept, drawn at random: what fits into memory.
+
+    Args:
+      rate: probability with which a record joins a batch before the cut, in (0, 1].
+      steps: batches in one epoch, at least 1.
+      most: records that are kept at most, at least 1.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> from mechanisms import sampling
+      >>> sampling.truncated_poisson(rate=0.1, steps=20, most=128).rounds(1000)
+      20
+    """
 
     rate: float
     steps: int
@@ -171,7 +106,7 @@ class TruncatedPoisson(Described):
 
     def __post_init__(self):
         Poisson(rate=self.rate, steps=self.steps)
-        _positive("most", self.most)
+        require_count("most", self.most)
 
     def rounds(self, records: int) -> int:
         """As many as were asked for."""
@@ -193,7 +128,7 @@ class TruncatedPoisson(Described):
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
         """The record stays in an overfull batch with probability ``most`` over its size."""
-        _one_record(group)
+        require_one_record(group)
         whole = Poisson(rate=self.rate, steps=self.steps).attendance(key, records)
         size = whole.others + whole.record
         stays = jax.random.uniform(key, (self.steps,)) * size < self.most
@@ -202,35 +137,55 @@ class TruncatedPoisson(Described):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Shuffle(_OncePerEpoch):
+class Shuffle(OncePerEpoch):
     """A random permutation cut into batches of equal size, the remainder dropped: what data loaders do.
 
-    ``same_order`` keeps one permutation for all epochs; otherwise each epoch draws its own.
+    Args:
+      batch_size: records in a batch, at least 1.
+      same_order: keep one permutation for all epochs; by default each epoch draws its own.
+
+    Raises:
+      ValueError: ``batch_size`` is below 1.
+
+    Examples:
+      >>> from mechanisms import sampling
+      >>> sampling.shuffle(batch_size=32).rounds(1000)
+      31
     """
 
     batch_size: int
     same_order: bool = False
 
     def __post_init__(self):
-        _positive("batch_size", self.batch_size)
+        require_count("batch_size", self.batch_size)
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
         """A permutation in stretches."""
-        return _full_batches(jax.random.permutation(key, records), self.rounds(records), self.batch_size)
+        return full_batches(jax.random.permutation(key, records), self.rounds(records), self.batch_size)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Deterministic(_OncePerEpoch):
-    """The records in the order of the dataset, the remainder dropped; the record stands at ``position``.
+class Deterministic(OncePerEpoch):
+    """The records in the order of the dataset, the remainder dropped.
 
-    None is the last place that is not dropped.
+    Args:
+      batch_size: records in a batch, at least 1.
+      position: the place of the differing record in that order; by default the last one that is not dropped.
+
+    Raises:
+      ValueError: ``batch_size`` is below 1.
+
+    Examples:
+      >>> from mechanisms import sampling
+      >>> sampling.deterministic(batch_size=2, position=0).places(6).tolist()
+      [1.0, 0.0, 0.0]
     """
 
     batch_size: int
     position: int | None = None
 
     def __post_init__(self):
-        _positive("batch_size", self.batch_size)
+        require_count("batch_size", self.batch_size)
 
     def places(self, records: int) -> np.ndarray:
         """One place, known to everybody."""
@@ -253,19 +208,32 @@ class Deterministic(_OncePerEpoch):
         """Stretches of the stream."""
         del key
         rounds = self.rounds(records)
-        return _full_batches(stream(self.position, records, rounds * self.batch_size), rounds, self.batch_size)
+        return full_batches(stream(self.position, records, rounds * self.batch_size), rounds, self.batch_size)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FixedSize(Described):
-    """``batch_size`` records without replacement, drawn again for every batch."""
+    """``batch_size`` records without replacement, drawn again for every batch.
+
+    Args:
+      batch_size: records in a batch, at least 1.
+      steps: batches in one epoch, at least 1.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> from mechanisms import sampling
+      >>> sampling.fixed_size(batch_size=32, steps=20).rounds(1000)
+      20
+    """
 
     batch_size: int
     steps: int
 
     def __post_init__(self):
-        _positive("batch_size", self.batch_size)
-        _positive("steps", self.steps)
+        require_count("batch_size", self.batch_size)
+        require_count("steps", self.steps)
 
     def rounds(self, records: int) -> int:
         """As many as were asked for."""
@@ -281,7 +249,7 @@ class FixedSize(Described):
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
         """A coin of ``batch_size`` over the records for every batch; every batch is full."""
-        _one_record(group)
+        require_one_record(group)
         threshold = probability_to_integer(self.batch_size / records)
         bits = words(key, Stream.PLACE, positions((self.rounds(records),)))
         record = below(bits, threshold).astype(jnp.float32)
@@ -290,42 +258,66 @@ class FixedSize(Described):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BallsAndBins(Described):
-    """Every record draws one of ``steps`` batches, independently: batch sizes vary. [chua2025]"""
+    """Every record draws one of ``steps`` batches, independently: batch sizes vary. [chua2025]
+
+    Args:
+      steps: batches in one epoch, at least 1.
+
+    Raises:
+      ValueError: ``steps`` is below 1.
+
+    Examples:
+      >>> from mechanisms import sampling
+      >>> sampling.balls_and_bins(steps=20).rounds(1000)
+      20
+    """
 
     steps: int
 
     def __post_init__(self):
-        _positive("steps", self.steps)
+        require_count("steps", self.steps)
 
     def rounds(self, records: int) -> int:
         """As many as were asked for."""
         return self.steps
 
     def _bins(self, key: jax.Array, records: int) -> jax.Array:
-        table = _place_table(np.full(self.steps, 1 / self.steps).tobytes())
+        table = place_table(np.full(self.steps, 1 / self.steps).tobytes())
         return jnp.minimum(look_up(words(key, Stream.PLACE, positions((records,))), table), self.steps - 1)
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
         """Batches, padded to a size that each exceeds with probability below 2^-64."""
         size = int(binom.isf(2.0**-66 / self.steps, records, 1 / self.steps)) if self.steps > 1 else records
         attends = self._bins(key, records)[None, :] == jnp.arange(self.steps)[:, None]
-        return _members(attends, min(max(size, 1), records))
+        return members(attends, min(max(size, 1), records))
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
         """Every record draws; the last one is the record."""
-        _one_record(group)
+        require_one_record(group)
         bins = self._bins(key, records)
         others = jnp.zeros((self.steps,), jnp.float32).at[bins[:-1]].add(1.0)
         return Attendance(others, (jnp.arange(self.steps) == bins[-1]).astype(jnp.float32))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ShuffleBuffer(_OncePerEpoch):
-    """A stream of records through a buffer of size ``buffer``, as tf.data shuffles: each batch draws from the buffer.
+class ShuffleBuffer(OncePerEpoch):
+    """A stream of records through a buffer, as tf.data shuffles: each batch draws from the buffer.
 
-    A buffer of 1 keeps the order, one of all records is a random permutation. The record stands in the stream at
-    ``position`` (None: last). Where it leaves depends on that: a record enters once a place is free, then leaves with
-    probability 1/buffer a draw.
+    A record enters once a place is free, and each draw then takes it with probability 1/buffer. A buffer of 1 keeps the
+    order, one of all records is a random permutation.
+
+    Args:
+      batch_size: records in a batch, at least 1.
+      buffer: places in the buffer, at least 1.
+      position: the place of the differing record in the stream, which decides when it leaves; by default the last.
+
+    Raises:
+      ValueError: ``batch_size`` or ``buffer`` is below 1.
+
+    Examples:
+      >>> from mechanisms import sampling
+      >>> sampling.shuffle_buffer(batch_size=1, buffer=1, position=0).places(3).tolist()
+      [1.0, 0.0, 0.0]
     """
 
     batch_size: int
@@ -333,8 +325,8 @@ class ShuffleBuffer(_OncePerEpoch):
     position: int | None = None
 
     def __post_init__(self):
-        _positive("batch_size", self.batch_size)
-        _positive("buffer", self.buffer)
+        require_count("batch_size", self.batch_size)
+        require_count("buffer", self.buffer)
 
     def places(self, records: int) -> np.ndarray:
         """The exact law of the batch in which the record leaves."""
@@ -358,7 +350,7 @@ class ShuffleBuffer(_OncePerEpoch):
 
         steps = (jax.random.split(key, records), coming, left)
         _, order = jax.lax.scan(draw, arriving[:size], steps)
-        return _full_batches(order, self.rounds(records), self.batch_size)
+        return full_batches(order, self.rounds(records), self.batch_size)
 
 
 poisson = Poisson
@@ -404,7 +396,7 @@ def sampler(given: Sampler | Mapping[str, Any]) -> Sampler:
 
 
 def is_ours(given: Sampler) -> bool:
-    """Whether it is one of these, which say all that they do by their parameters, and not a user's own."""
+    """Whether it is one of the samplers here, whose parameters say all that they do, and not one of the user's."""
     return type(given) in SAMPLERS.values()
 
 

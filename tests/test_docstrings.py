@@ -17,6 +17,7 @@ import guarantees
 import mechanisms
 from audit.conformance import SubsampledGaussianConformance
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
+from mechanisms.sampling import SAMPLERS
 
 PACKAGES = {package.__name__: package for package in (audit, distinguishers, guarantees, mechanisms)}
 SLOW = {
@@ -43,6 +44,7 @@ CASES += [
     for name in known
     if known.home(name) not in PACKAGES
 ]
+CASES += [pytest.param(thing, id=f"mechanisms.sampling.{name}") for name, thing in SAMPLERS.items()]
 
 
 def explained_below(thing: type) -> set[str]:
