@@ -29,18 +29,14 @@ class SubsampledGaussianConformance:
     """Audits of a DP-SGD step, and of a training of several, against what accountants claim; and of its exact law.
 
     Subclass it in a test file and define ``make_step``, and ``make_training`` if the library has trainings. A step gets
-    a
-    key (``library = "jax"``) or an integer seed (``"numpy"``, ``"torch"``, whose global generators are also seeded with
-    it)
-    and per-example gradients: an array (records, coordinates), or with ``tensors`` a dict of arrays (records, *shape).
-    It
-    takes each record with probability ``rate``, clips each gradient to ``clip`` and returns the noisy sum in the same
-    form.
+    a key (``library = "jax"``) or an integer seed (``"numpy"``, ``"torch"``, whose global generators are also seeded
+    with it), and per-example gradients: an array (records, coordinates), or with ``tensors`` a dict of arrays
+    (records, *shape). It takes each record with probability ``rate``, clips each gradient to ``clip`` and returns the
+    noisy sum in the same form.
 
     Two kinds of failure: 'violation' is a proven leak; 'not the mechanism stated' means that the step follows another
-    law
-    than the stated one. A run without failures proves neither privacy nor correctness: it did not find these bugs on
-    these pairs.
+    law than the stated one. A run without failures proves neither privacy nor correctness: it did not find these bugs
+    on these pairs.
 
     Attributes:
       library: ``"jax"``, ``"numpy"`` or ``"torch"``.
@@ -49,7 +45,7 @@ class SubsampledGaussianConformance:
       trials: outputs that each audit judges; by default 10,000, or what ``--dp-audit-trials`` says.
       relation: which neighbours the audits use.
       replay: whether each audit first runs the step on both datasets with the same draws and reads outputs along the
-        direction in which the record moves them. NumPy's draws cannot be repeated so: there it changes nothing.
+        direction in which the record moves them. NumPy's draws cannot be repeated: there it changes nothing.
 
     Examples:
       >>> import jax, jax.numpy as jnp

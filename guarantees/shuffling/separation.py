@@ -101,8 +101,8 @@ def single_epoch_ceiling(*, rounds: float, sampler: Sampler = "shuffle") -> floa
     """Largest separation that any noise multiplier can cause in one epoch of the 0/1 pair.
 
     Without noise shuffling reveals the record, separation ``1/sqrt 2``; Poisson sampling misses it altogether with
-    probability ``(1 - 1/M)^M``, so its separation stays below ``(1 - (1 - 1/M)^M)/sqrt 2``, at most .5 at M = 2 and
-    .447 in the limit: [ertan2026, appendix F.1], where the Gaussian limit predicts ``1/sqrt 2``, is impossible.
+    probability ``(1 - 1/M)^M``, so its separation stays below ``(1 - (1 - 1/M)^M)/sqrt 2``: .530 at M = 2,
+    .447 in the limit. The ``1/sqrt 2`` that the Gaussian limit predicts for it [ertan2026, appendix F.1] is impossible.
     """
     require("rounds", rounds >= 2, ">= 2", rounds)
     require("sampler", sampler in ("shuffle", "poisson"), "'shuffle' or 'poisson'", sampler)

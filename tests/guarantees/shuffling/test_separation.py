@@ -61,6 +61,7 @@ def test_floor_inverts_the_separation_of_epsilon_delta():
 
 def test_one_poisson_epoch_cannot_reach_the_largest_separation():
     """004's appendix F.1 predicts 1/sqrt(2) in the limit; the record is never sampled with probability 1/e."""
+    assert single_epoch_ceiling(rounds=2, sampler="poisson") == pytest.approx(0.530, abs=5e-4)
     assert single_epoch_ceiling(rounds=10**9, sampler="poisson") == pytest.approx(0.447, abs=5e-4)
     assert single_epoch_ceiling(rounds=10**9) == pytest.approx(1 / np.sqrt(2))
     for rounds in (2, 100):
