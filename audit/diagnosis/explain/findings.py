@@ -19,6 +19,7 @@ class Kind(enum.StrEnum):
     KEY_USED_TWICE = "key_used_twice"
     RANDOMNESS_FROM_DATA = "randomness_from_data"
     IN_EVERY_BATCH = "in_every_batch"
+    SAMPLED_OTHERWISE = "sampled_otherwise"
     RECORDS_MIXED_BEFORE_SUM = "records_mixed_before_sum"
     CLIPPED_AFTER_SUM = "clipped_after_sum"
     NOT_CLIPPED = "not_clipped"

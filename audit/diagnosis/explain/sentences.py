@@ -24,6 +24,8 @@ SENTENCES = {
     Kind.RANDOMNESS_FROM_DATA: "The random numbers drawn at {draw} depend on the data{origin}.",
     Kind.IN_EVERY_BATCH: "The record changes the release at {at} in all {runs} runs, but the claim assumes batches "
     "that include it with probability {rate:.4g}: {why}.",
+    Kind.SAMPLED_OTHERWISE: "{batch}, but the claim assumes Poisson batches, which take each record independently with "
+    "probability {rate:.4g}.",
     Kind.RECORDS_MIXED_BEFORE_SUM: "At {at} one record changes the values of other records{through} before they are "
     "summed, so clipping each record does not bound what one record changes.",
     Kind.CLIPPED_AFTER_SUM: "Records are summed at {origin} and only then bounded, at {at}{called}: no record is "
@@ -188,16 +190,20 @@ def in_every_batch(
     rate: float | None,
     constant: Place | None = None,
     taken: Place = NOWHERE,
+    everybody: bool = False,
 ) -> Finding:
     """A record that is in every batch, or that padding gives away.
 
-    ``constant`` is where the batch's key is made, ``taken`` where the places of its records are, if that is known.
+    ``constant`` is where the batch's key is made, ``taken`` where the places of its records are, if that is known, and
+    ``everybody`` whether all records are seen to be taken there.
     """
     batch = f"the sum at {spelled(origin)}" if taken is NOWHERE else f"the batch chosen at {spelled(taken)}"
     why = (
         f"either {batch} includes every record, or something that no mask hides changes it, such as padding or the "
         "number of records"
     )
+    if everybody:
+        why = f"{batch} includes every record"
     if constant is not None:
         why = f"a number for each record is drawn from the constant key of {spelled(constant)}, the same in every run"
     told = found(Kind.IN_EVERY_BATCH, origin=origin, at=at, runs=runs, rate=rate, why=why)

@@ -15,8 +15,10 @@ import numpy as np
 from audit.diagnosis.explain.broken_off import broken_off, own_error
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked, resized
+from audit.diagnosis.explain.handed_over import RATES, handed_over
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.numbers_given import bounds_given, went_wrong
+from audit.diagnosis.explain.other_batches import of_one_size, too_often
 from audit.diagnosis.explain.places import (
     NOWHERE,
     Frame,
@@ -77,7 +79,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     # imports PyTorch
     replay = importlib.import_module("mechanisms.adapters.pytorch.replay.replay")
     try:
-        settings = {"noise_multiplier": stated.due, "sampled": stated.rate is not None}
+        settings = {"noise_multiplier": stated.due, "rate": stated.rate}
         seen = _looked_at(replay, code, *sides, seed=seed, runs=stated.runs_that_tell, **settings)
     except Exception as error:
         told = own_error if _fails_alone(code, sides, seed, type(error)) else broken_off
@@ -150,8 +152,8 @@ def _generators_kept() -> contextlib.AbstractContextManager[None]:
 def _looked_at(replay: Any, *code: Any, runs: int, **settings: Any) -> Any:
     """The look that shows most, a cause before a consequence: findings must not depend on who is in the batch.
 
-    Where none shows anything, also whether ``runs`` that leave the batch to chance all hold the record, and whether
-    one whose batch is empty gets noise.
+    Where none shows anything wrong, also whether batches are those of the claim (``runs`` that leave them to chance
+    show whether all hold the record), and whether a round whose batch is empty gets noise.
     """
     looks: list[Any] = []
     replays = [replay.Replay(*code, **settings, company=company) for company in replay.COMPANY]
@@ -160,8 +162,11 @@ def _looked_at(replay: Any, *code: Any, runs: int, **settings: Any) -> Any:
         if _shows(looks[-1]) == CAUSE or not looks[0].again:
             break
     seen = max(looks, key=_shows)
+    if any(fact.kind != Kind.NOT_FOLLOWED for fact in seen.facts):
+        return seen
     first = replays[0]
-    return seen if seen.facts else dataclasses.replace(seen, facts=first.always_there(runs) or first.skipped())
+    sampled = first.sampling(runs)
+    return dataclasses.replace(seen, facts=(*sampled, *seen.facts) if sampled or seen.facts else first.skipped())
 
 
 def _shows(seen: Any) -> int:
@@ -311,8 +316,13 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable
         return _too_little(fact.words, places, readers, stated, once_more)
     if fact.kind == Kind.IN_EVERY_BATCH:
         if "at" in places:
-            return in_every_batch(**places, runs=stated.runs_that_tell, rate=stated.rate)
+            return in_every_batch(**places, **fact.words, runs=stated.runs_that_tell, rate=stated.rate)
         return constant_batches(**places, rate=stated.rate)
+    if fact.kind == Kind.SAMPLED_OTHERWISE and stated.rate is not None:
+        if "found" not in fact.words:
+            return of_one_size(**places, **fact.words, rate=stated.rate)
+        lead = handed_over(once_more, places["draw"], fact.words["found"], RATES)
+        return too_often(**places, **fact.words, lead=lead, rate=stated.rate)
     if fact.kind == Kind.KEY_USED_TWICE:
         if "shared" in places:
             return too_few_numbers(**places, how=fact.words["how"])

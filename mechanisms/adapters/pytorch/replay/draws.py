@@ -56,9 +56,15 @@ class Draw:
     """One call of a generator."""
 
     number: int
+    name: str
+    """Of the operation."""
+    slot: Slot
+    """By which every run finds it."""
     stack: Stack
     round: int
     """In which it was made."""
+    entries: int
+    """How many numbers it gave."""
     picks: bool
     """Whether it can choose records: a number for each of them, or places of some."""
     state: int | None
@@ -67,6 +73,8 @@ class Draw:
     """That the generator was last given."""
     seeded: Stack = ()
     """Where, if that was watched."""
+    rate: float | None = None
+    """The probability with which it is one for the record, where the call is given that."""
 
 
 class Bank:
@@ -83,6 +91,15 @@ class Bank:
         """Whether a draw was made to take or leave other records."""
         self.permuted = False
         """Whether an order of records was drawn."""
+
+    def changed(self, slot: Slot, number: float) -> Bank:
+        """The same values, but another number for the record in one of the draws."""
+        assert self.place is not None
+        copy = Bank(self.place, taken=self.taken, company=self._company)
+        copy._values = dict(self._values)
+        value = copy._values[slot] = self._values[slot].clone()
+        value.view(-1)[self.place.index if value.numel() > 1 else 0] = number
+        return copy
 
     def picks(self, name: str, value: torch.Tensor) -> bool:
         """Whether a draw can choose records; an order of all of them leaves none out."""
@@ -212,6 +229,16 @@ def generator_of(kwargs: dict[str, Any]) -> torch.Generator | None:
     found = kwargs.get("generator")
     found = torch.default_generator if found is None else found
     return found if found.device.type == "cpu" else None
+
+
+def rate_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], index: int) -> float | None:
+    """The probability with which a draw is one in one place, where the call is given that."""
+    if name not in ("bernoulli", "bernoulli_"):
+        return None
+    given, *more = args
+    rate = kwargs.get("p", more[0] if more else given if name == "bernoulli" else 0.5)
+    rates = torch.as_tensor(rate).detach().double().expand(given.shape).flatten()
+    return float(rates[min(index, len(rates) - 1)]) if len(rates) else None
 
 
 def state_of(generator: torch.Generator | None) -> int | None:

@@ -29,13 +29,13 @@ from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.runs import Runs
 from mechanisms.adapters.pytorch.replay.same_noise import (
     drawn_by_the_seed,
-    moved_at_first,
     of_one_seed,
     picking,
     same_batches_in_every_run,
     same_in_every_run,
     with_seedings,
 )
+from mechanisms.adapters.pytorch.replay.sampling import Sampler
 from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.short_rounds import short_rounds
 from mechanisms.adapters.pytorch.replay.stacks import Stack
@@ -60,7 +60,7 @@ class Replay(Runs):
     def seen(self) -> Seen:
         """Run and compare."""
         one, other = self._pair()
-        self._full = other
+        self._one, self._full = one, other
         self._about_randomness(one, other)
         choice = other.ledger.choice
         if choice.differs:
@@ -94,7 +94,7 @@ class Replay(Runs):
                 else self._constant(other, same_in_every_run(other, again, together([*other.outputs])))
             )
         elsewhere = any(other.draws[number].seed not in own for number in picking(other))
-        if self._sampled and not self._facts and elsewhere and (again := self._of_another_seed()) is not None:
+        if self._rate is not None and not self._facts and elsewhere and (again := self._of_another_seed()) is not None:
             self._facts += self._constant(other, same_batches_in_every_run(other, again))
         released = {event.origin for event in other.releases.events}
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
@@ -125,17 +125,16 @@ class Replay(Runs):
             )
         return self._answer(one, other, told)
 
-    def always_there(self, runs: int) -> tuple[Fact, ...]:
-        """That the record moves the first round of so many runs, in which nothing made a batch hold it."""
-        fact = None
-        for number in range(runs):
-            bank, more = Bank(self._place, taken=None), {"seed": self._seed + 1 + number, "stirred": True, "rounds": 1}
-            one = self._further(self._without, None, bank=bank, **more)
-            other = None if one is None else self._further(self._with, one, bank=bank, **more)
-            fact = None if other is None else moved_at_first(other)
-            if fact is None:
-                return ()
-        return () if fact is None else (fact,)
+    def sampling(self, runs: int) -> tuple[Fact, ...]:
+        """That batches are not as claimed: ``runs`` are those that show whether every batch holds the record."""
+        rate, one, other, place = self._rate, self._one, self._full, self._place
+        if rate is None or one is None or other is None or place is None:
+            return ()
+        sampler = Sampler(one, other, place, self._bank, self._further, self._with, self._seed)
+        if sampler.leaves_out(rate):
+            return ()
+        found = sampler.too_often(rate) or sampler.fixed(rate) or sampler.always_there(runs, rate, self._without)
+        return () if found is None else (found,)
 
     def skipped(self) -> tuple[Fact, ...]:
         """That a round whose batch is empty gets no noise, after ``seen`` has found nothing."""

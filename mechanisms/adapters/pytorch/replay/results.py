@@ -31,6 +31,19 @@ MOST_ROWS = 2**20
 """Rows of a tensor that are compared one by one."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """Where drawn numbers were first compared with something, as a Poisson sampler does."""
+
+    where: Stack
+    limits: torch.Tensor | None
+    """What with, where that is no drawn number."""
+    sized: tuple[Stack, ...]
+    """Where they were changed before, the last place first."""
+    everybody: bool
+    """Whether the comparison holds for all of them."""
+
+
 class Results:
     """Of one run. ``reference`` is a finished one, on the other dataset."""
 
@@ -46,6 +59,8 @@ class Results:
         """Where noise met single records, and their largest number there."""
         self.choosing: set[int] = set()
         """Draws that chose something."""
+        self.cuts: dict[int, Cut] = {}
+        """Where drawn numbers were compared, by their draw."""
         self.read: set[tuple[str, int]] = set()
         """Frames that were open while records were read one by one."""
         self._weights: set[int] = set()
@@ -80,6 +95,7 @@ class Results:
         if not done.out.is_floating_point() and (not done.data or noisy):
             self.ledger.compare_choice(done)
         if not done.out.is_floating_point() and not done.data:
+            self._cut(done)
             self._choose(done.draws)
             return Cell(draws=done.draws, drawn=done.where)
         both = len(done.args) > 1 and all(isinstance(part, torch.Tensor) for part in done.args[:2])
@@ -103,6 +119,13 @@ class Results:
         found = self._data(done)
         found.opaque |= bool(noisy) and done.name not in WEIGHING
         return self._on_records(done, found) if noisy and both and done.name in noise.ADDING else found
+
+    def _cut(self, done: Operation) -> None:
+        limits = [part for part in done.args if isinstance(part, float | int | torch.Tensor) and not done.cell(part)]
+        sized = tuple(place for cell in done.cells for place in cell.sized)
+        limit = torch.as_tensor(limits[0]).detach().clone() if limits else None
+        cut = Cut(done.where, limit, sized, done.out.dtype == torch.bool and bool(done.out.all()))
+        self.cuts |= {number: cut for number in done.draws if number not in self.cuts}
 
     def _on_records(self, done: Operation, found: Cell) -> Cell:
         """Noise on single records."""

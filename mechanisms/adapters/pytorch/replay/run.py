@@ -24,6 +24,7 @@ from mechanisms.adapters.pytorch.replay.draws import (
     Draw,
     Slot,
     generator_of,
+    rate_of,
     scaled_draw,
     state_of,
 )
@@ -71,6 +72,8 @@ class Run(Results, TorchDispatchMode):
         self.outputs: dict[str, Output] = {}
         self.batches: dict[int, set[int]] = collections.defaultdict(set)
         """Places of the records that were read between two releases."""
+        self.first_read: Stack = ()
+        """Where the first of them was."""
         self._records: dict[int, torch.Tensor] = {}
         self._drawn = 0
         """Independent numbers that noise has been made of."""
@@ -125,6 +128,7 @@ class Run(Results, TorchDispatchMode):
         if args and id(args[0]) in self._records:
             rows = rows_read(name, args)
             self.batches[self.ledger.phase] |= rows
+            self.first_read = self.first_read or (stack() if rows else ())
             if name in ("index", "index_select") and rows:
                 places = args[2] if name == "index_select" else args[1][0]
                 cell = known.get(id(places))
@@ -137,6 +141,7 @@ class Run(Results, TorchDispatchMode):
             # whoever puts all records into one tensor has not taken a batch yet
             self._records[id(out)] = out
             self.batches[self.ledger.phase].clear()
+            self.first_read = ()
         if name in noise.NEW and isinstance(out, torch.Tensor):
             self._constants.put(out, Cell(drawn=stack()))
         if name == "lift_fresh" and not cells and tensors[0].numel() > 1:
@@ -184,19 +189,24 @@ class Run(Results, TorchDispatchMode):
         slot = self.ledger.slot(where, name)
         seed = None if generator is None else generator.initial_seed()
         took = state_of(generator) != before
-        picks = isinstance(out, torch.Tensor) and self._bank.picks(name, out)
+        weights = not isinstance(out, torch.Tensor) or isinstance(out, torch.nn.Parameter)
+        picks = not weights and self._bank.picks(name, out)
         # noise may be uniform, too
         if name in SELECTING or (name in UNIFORM and picks):
             self.releases.new_round()
         seeded = () if self._seedings is None else self._seedings.of(generator)
         draw = Draw(
             number=len(self.draws),
+            name=name,
+            slot=slot,
             stack=where,
+            entries=0 if weights else out.numel(),
             round=self.releases.round,
             picks=picks,
             state=before if took else None,
             seed=seed,
             seeded=seeded,
+            rate=None if self._bank.place is None else rate_of(name, args, kwargs, self._bank.place.index),
         )
         self.draws.append(draw)
         if seed is not None:

@@ -36,14 +36,15 @@ class Runs:
         seed: int,
         noise_multiplier: float | None,
         company: tuple[bool, ...] = (),
-        sampled: bool = False,
+        rate: float | None = None,
     ):
         self._code, self._without, self._with, self._seed = code, without, with_record, seed
-        self._stated, self._company, self._sampled = noise_multiplier, company, sampled
+        self._stated, self._company, self._rate = noise_multiplier, company, rate
         self._place = place_of_record(without, with_record)
         self._bank = Bank()
+        self._one: Run | None = None
         self._full: Run | None = None
-        """On the dataset that has the record, as it is."""
+        """On the dataset that lacks the record and on that which has it, as they are."""
         self._facts: list[Fact] = []
 
     def _say(self, kind: str, stacks: dict[str, Stack], **words: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from mechanisms.adapters.pytorch.replay.comparing import size_of
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
@@ -43,18 +42,6 @@ def same_batches_in_every_run(run: Run, again: Run) -> list[Fact]:
             seeded = {"seeded": then.seeded} if then.seeded else {}
             return [Fact(kind="in_every_batch", stacks={"draw": draw.stack, **seeded})]
     return []
-
-
-def moved_at_first(run: Run) -> Fact | None:
-    """The release of the first round that the record moves most, and where the batch was chosen; None where none is."""
-    events = run.releases.events
-    own = [event for event in events if event.round == events[0].round and not event.superseded]
-    moved = [event for event in own if event.moved]
-    if run.releases.astray or run.ledger.choice.apart or not moved or not all(event.known for event in own):
-        return None
-    top = max(moved, key=size_of)
-    stacks = {"origin": top.origin, "at": top.stack} | ({"taken": run.chosen_at} if run.chosen_at else {})
-    return Fact(kind="in_every_batch", stacks=stacks)
 
 
 def picking(run: Run) -> list[int]:

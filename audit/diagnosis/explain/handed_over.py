@@ -1,0 +1,129 @@
+"""Where a wrong number comes from: the line that hands it to another function and was not handed it itself."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import linecache
+import re
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from audit.diagnosis.explain.places import Frame, Place
+from audit.trials.library_files import is_library
+from mechanisms.adapters.watched_calls import calls_told_to
+
+NEAR = 1e-3
+"""Relative difference of numbers that are one, computed in two ways."""
+RATES = re.compile(r"rate|prob|frac|ratio|sampl|(^|_)[pq](_|$)", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Handing:
+    """A call that was given the number: the function's own frame and those of its callers, the user's alone."""
+
+    name: str
+    """Of the argument."""
+    entered: Frame
+    """The first line of the function."""
+    callers: tuple[Frame, ...]
+    known: bool
+    """Whether the function that calls was given the number, too."""
+
+
+def handed_over(code: Callable[[], object], at: Place, number: float, names: re.Pattern[str]) -> Place:
+    """The first line that hands a number to a function under one of these names; ``at`` where none does.
+
+    Not one whose own function was handed it. Where nobody hands it over, it is the default of the argument: its line.
+    """
+    for handing in _handings(code, number, names):
+        if (default := _default(handing.entered, handing.name, number)) is not None:
+            return Place(own=(default, *handing.callers))
+        if not handing.known and handing.callers:
+            return Place(own=handing.callers)
+    return at
+
+
+def _handings(code: Callable[[], object], number: float, names: re.Pattern[str]) -> list[Handing]:
+    found: list[Handing] = []
+    knowing: dict[FrameType, bool] = {}
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        outer = frame.f_back
+        if event == "return":
+            knowing.pop(frame, None)
+        if event != "call" or outer is None:
+            return
+        own, called = _is_told(frame), _is_told(outer)
+        if not own and not called:
+            return
+        given = [name for name, value in _arguments(frame) if names.search(name) and _is(value, number)]
+        knowing[frame] = bool(given)
+        if given:
+            entered = frame.f_code.co_filename, frame.f_code.co_firstlineno
+            found.append(Handing(given[0], entered, tuple(_callers(frame)), knowing.get(outer, False)))
+
+    with calls_told_to(watch):
+        code()
+    return found
+
+
+def _is_told(frame: FrameType) -> bool:
+    path = frame.f_code.co_filename
+    return not path.startswith("<") and not is_library(path)
+
+
+def _arguments(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    code = frame.f_code
+    many = code.co_argcount + code.co_kwonlyargcount
+    for name in code.co_varnames[: many + bool(code.co_flags & 4) + bool(code.co_flags & 8)]:
+        value = frame.f_locals.get(name)
+        yield name, value
+        if isinstance(value, dict):
+            yield from ((str(key), one) for key, one in value.items())
+
+
+def _callers(frame: FrameType) -> Iterator[Frame]:
+    outer = frame.f_back
+    while outer is not None:
+        if _is_told(outer):
+            yield outer.f_code.co_filename, outer.f_lineno
+        outer = outer.f_back
+
+
+def _default(entered: Frame, name: str, number: float) -> Frame | None:
+    """The line of an argument's default, if it is this number and stands in the user's code."""
+    path, line = entered
+    if is_library(path):
+        return None
+    for default in _defaults(path).get((line, name), ()):
+        if _is(default.value, number):
+            return path, default.lineno
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _defaults(path: str) -> dict[tuple[int, str], list[ast.Constant]]:
+    """Defaults that are plain numbers, by the first line of their function and their argument."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except (SyntaxError, ValueError):
+        return {}
+    found: dict[tuple[int, str], list[ast.Constant]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = [*node.args.posonlyargs, *node.args.args]
+            pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
+            pairs += [*zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+            for argument, default in pairs:
+                if isinstance(default, ast.Constant):
+                    found.setdefault((first, argument.arg), []).append(default)
+    return found
+
+
+def _is(value: Any, number: float) -> bool:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and abs(value - number) <= NEAR * abs(number)

@@ -1,0 +1,200 @@
+"""How PyTorch code chooses its batches, beside a claim about Poisson batches."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import numpy as np
+import pytest
+
+import guarantees
+from audit.diagnosis.explain import explain
+from audit.diagnosis.explain.handed_over import RATES, handed_over
+from audit.diagnosis.explain.places import NOWHERE
+from mechanisms import Neighbours, callable_step
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+from diagnosis import torch_steps as steps  # noqa: E402
+from torch.utils.data import DataLoader, Sampler, TensorDataset  # noqa: E402
+
+RATE = 0.5
+
+
+def explained(step, rate=RATE):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(13, steps.COLUMNS)).astype("f4"), rng.normal(size=13).astype("f4")
+    x[-1], y[-1] = 6 * x[-1], -20
+    without, with_record = ((torch.tensor(x[:n]), torch.tensor(y[:n])) for n in (12, 13))
+    pair = Neighbours(without=without, with_record=with_record, relation="add_remove")
+    claim = guarantees.subsampled_gaussian(rate=rate, noise_multiplier=steps.NOISE)
+    return explain(callable_step(step), pair, key=jax.random.key(3), claim=claim)
+
+
+def released(x, mask=1.0):
+    return (torch.as_tensor(mask) * steps.clipped(x).T).sum(1) + steps.noise()
+
+
+def compared_with(rate):
+    def step(seed, data):
+        torch.manual_seed(seed)
+        return released(data[0], (torch.rand(len(data[0])) < rate).float())
+
+    return step
+
+
+def from_above(seed, data):
+    torch.manual_seed(seed)
+    return released(data[0][torch.rand(len(data[0])) >= 1 - RATE])
+
+
+def from_above_too_often(seed, data):
+    torch.manual_seed(seed)
+    u = torch.rand(len(data[0]))
+    return released(data[0][u >= 0.2])  # 0.8
+
+
+def coins(seed, data):
+    torch.manual_seed(seed)
+    rate = torch.full((len(data[0]),), 1.2 * RATE)
+    return released(data[0][torch.bernoulli(rate).bool()])  # 0.6
+
+
+def heads_of_a_column(seed, data):
+    torch.manual_seed(seed)
+    taken = torch.empty(len(data[0]), 1).bernoulli_(p=0.75)  # 0.75
+    return released(data[0], taken.T)
+
+
+def numbers_made_smaller(seed, data):
+    torch.manual_seed(seed)
+    u = torch.rand(len(data[0]))
+    u = u / 1.5  # 0.75
+    return released(data[0][u < RATE])
+
+
+def one_by_one(seed, data):
+    torch.manual_seed(seed)
+    total = torch.zeros(steps.COLUMNS)
+    for row in steps.clipped(data[0]):
+        if torch.rand(()) < 0.7:  # 0.7
+            total = total + row
+    return total + steps.noise()
+
+
+class Coins(Sampler):
+    def __init__(self, records, q):
+        self.records, self.q = records, q
+
+    def __iter__(self):
+        yield (torch.rand(self.records) < self.q).nonzero().flatten().tolist()  # cut
+
+
+def given_to_a_sampler(seed, data):
+    torch.manual_seed(seed)
+    sampler = Coins(len(data[0]), 1.6 * RATE)  # 0.8
+    return released(next(iter(DataLoader(TensorDataset(*data), batch_sampler=sampler)))[0])
+
+
+def taken_at(data, rate=0.9):  # 0.9
+    return data[0][torch.rand(len(data[0])) < rate]
+
+
+def of_a_default(seed, data):
+    torch.manual_seed(seed)
+    return released(taken_at(data))
+
+
+def line_of(step, mark):
+    source, start = inspect.getsourcelines(step)
+    return start + next(at for at, text in enumerate(source) if f"# {mark}" in text)
+
+
+OFTEN = [from_above_too_often, coins, heads_of_a_column, numbers_made_smaller, one_by_one]
+OFTEN += [given_to_a_sampler, of_a_default]
+
+
+@pytest.mark.parametrize("step", OFTEN)
+def test_a_rate_above_the_claims_is_told_with_its_line(step):
+    found = explained(step).findings[0]
+    where = taken_at if step is of_a_default else step
+    number = inspect.getsource(where).rsplit("# ", 1)[1].split()[0]
+    assert found.kind == "sampled_otherwise"
+    assert f"takes the record with probability {number}, but" in found.says
+    assert found.lines[0] == (__file__, line_of(where, number))
+
+
+def two_stages(seed, data):
+    torch.manual_seed(seed)
+    first = torch.rand(len(data[0])) < 0.8
+    return released(data[0], (first & (torch.rand(len(data[0])) < RATE / 0.8)).float())
+
+
+def of_drawn_size(seed, data):
+    torch.manual_seed(seed)
+    size = int(torch.binomial(torch.tensor(float(len(data[0]))), torch.tensor(RATE)))
+    return released(data[0][torch.randperm(len(data[0]))[:size]])
+
+
+def mixed_up(seed, data):
+    torch.manual_seed(seed)
+    places = torch.nonzero(torch.rand(len(data[0])) < RATE).flatten()
+    return released(data[0][places[torch.randperm(len(places))]])
+
+
+def packed(seed, data):
+    torch.manual_seed(seed)
+    taken = torch.rand(len(data[0])) < RATE
+    order = torch.argsort((~taken).int(), stable=True)[:11]
+    return released(data[0][order], taken[order].float())
+
+
+RIGHT = [*map(compared_with, (RATE, 0.3, 1.01 * RATE)), from_above, two_stages, of_drawn_size, mixed_up, packed]
+
+
+@pytest.mark.parametrize("step", RIGHT)
+def test_nothing_is_said_of_batches_as_claimed_or_of_smaller_ones(step):
+    assert not explained(step).suspicions
+
+
+def shuffled(seed, data):
+    torch.manual_seed(seed)
+    return released(next(iter(DataLoader(TensorDataset(*data), batch_size=4, shuffle=True)))[0])  # drawn
+
+
+def cut_from_an_order(seed, data):
+    torch.manual_seed(seed)
+    places = torch.randperm(len(data[0]))  # drawn
+    return released(data[0][places[:6]])
+
+
+def in_order(seed, data):
+    torch.manual_seed(seed)
+    return released(next(iter(DataLoader(TensorDataset(*data), batch_size=4)))[0])  # drawn
+
+
+@pytest.mark.parametrize("step", [shuffled, cut_from_an_order, in_order])
+def test_batches_of_one_size_are_no_poisson_batches(step):
+    found = explained(step).findings[0]
+    assert found.kind == "sampled_otherwise"
+    assert found.lines[0] == (__file__, line_of(step, "drawn"))
+    held = "the same 4" if step is in_order else "4" if step is shuffled else "6"
+    assert found.says.startswith(f"The first batch holds {held} of 13 records in all 7 runs (")
+
+
+def everybody(seed, data):
+    torch.manual_seed(seed)
+    sampler = Coins(len(data[0]), 1.5)
+    return released(next(iter(DataLoader(TensorDataset(*data), batch_sampler=sampler)))[0])
+
+
+def test_a_sampler_that_takes_everybody_is_named_where_it_does():
+    (found,) = explained(everybody).findings
+    assert found.kind == "in_every_batch"
+    assert found.lines[0] == (__file__, line_of(Coins, "cut"))
+    assert found.says.endswith("includes every record.")
+
+
+def test_a_number_that_nobody_hands_over_stays_where_it_is_used():
+    assert handed_over(lambda: None, NOWHERE, 0.5, RATES) is NOWHERE
