@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from audit.diagnosis.explain.places import Frame, Place
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place
 from audit.trials.library_files import is_library
 from mechanisms.adapters.watched_calls import calls_told_to
 
@@ -44,6 +44,19 @@ def handed_over(code: Callable[[], object], at: Place, number: float, names: re.
         if not handing.known and handing.callers:
             return Place(own=handing.callers)
     return at
+
+
+def built_at(code: Callable[[], object], file: str) -> Place:
+    """The user's line that first makes an object of a class in a library's file; NOWHERE if none does."""
+    found: list[Place] = []
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "__init__" and frame.f_code.co_filename.endswith(file):
+            found.append(Place(own=tuple(_callers(frame))))
+
+    with calls_told_to(watch):
+        code()
+    return next((place for place in found if place.own), NOWHERE)
 
 
 def _handings(code: Callable[[], object], number: float, names: re.Pattern[str]) -> list[Handing]:

@@ -65,7 +65,8 @@ def without_noise(
         )
         lines = frames_of([key, at, added])
         return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
-    under = "" if inside in (noisy, NOWHERE) else f", inside of {spelled(inside)}"
+    same = noisy is not None and inside.nearest == noisy.nearest
+    under = "" if inside is NOWHERE or same else f", inside of {spelled(inside)}"
     told = "" if noisy is None else f"; noise is added to others at {spelled(noisy)}{under}"
     if noised is not None and bounded is not None:
         told = f"; what {spelled(noised)} adds to single records comes before {spelled(bounded)}, which clips or bends "

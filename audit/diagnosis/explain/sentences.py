@@ -150,6 +150,11 @@ def too_far(clip: float | None, *, own: bool = False) -> str:
     return f", more than the code's own bound of {clip:.4g}" if own else f", more than the stated bound of {clip:g}"
 
 
+def multiplied_by(at: Place) -> str:
+    """That the number by which it is clipped is not its own: a clause."""
+    return f" (it is multiplied by a number that {spelled(at)} makes)"
+
+
 def held_again(at: Place) -> str:
     """That batches hold a record more than once: a clause."""
     return f" (a batch holds a record more than once: {spelled(at)})"
@@ -263,6 +268,17 @@ def too_few_numbers(*, first: Place, second: Place, how: str, shared: Place) -> 
     since = "" if shared in (first, second, NOWHERE) else f" since {spelled(shared)}"
     told = found(Kind.KEY_USED_TWICE, first=first, second=second, how=f" ({how}{since})", beside=[shared])
     return led(told, shared)
+
+
+def used_twice(*, first: Place, second: Place, how: str, seeded: Place = NOWHERE) -> Finding:
+    """Random numbers that are used again; ``seeded`` is where their generator got its state again, if it did.
+
+    An object that is made again draws from its first state again: the line that makes it stands first.
+    """
+    lead = NOWHERE if seeded is NOWHERE else handed_out(second, seeded)
+    since = "" if seeded is NOWHERE else f", seeded at {spelled(seeded)}{_called(lead.own[:1], seeded)}"
+    beside = [] if seeded is NOWHERE else [seeded]
+    return led(found(Kind.KEY_USED_TWICE, first=first, second=second, how=f"{how}{since}", beside=beside), lead)
 
 
 def _is_helped(place: Place, lead: Place) -> bool:

@@ -15,9 +15,9 @@ import numpy as np
 from audit.diagnosis.explain.broken_off import broken_off, own_error
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked, resized
-from audit.diagnosis.explain.handed_over import RATES, handed_over
+from audit.diagnosis.explain.handed_over import RATES, built_at, handed_over
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
-from audit.diagnosis.explain.numbers_given import bounds_given, went_wrong
+from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, went_wrong
 from audit.diagnosis.explain.other_batches import of_one_size, too_often
 from audit.diagnosis.explain.places import (
     NOWHERE,
@@ -43,11 +43,13 @@ from audit.diagnosis.explain.sentences import (
     in_every_batch,
     led,
     mixed,
+    multiplied_by,
     noise_scale,
     not_followed,
     too_far,
     too_few_numbers,
     too_little,
+    used_twice,
 )
 from audit.diagnosis.explain.wrong_lengths import SAME, Number, is_measured, mismeasured
 from mechanisms.adapters.trial_seeds import trial_seeds
@@ -62,6 +64,8 @@ if TYPE_CHECKING:
 SLACK = 0.02
 """By which a length may exceed the clipping norm: rounding."""
 DRAWS_NOTHING = "{name} draws nothing with PyTorch, whose random numbers alone are followed"
+NORMALISED, NORMALISING = "batch normalisation", "torch/nn/modules/batchnorm.py"
+"""What mixes records, and the file of PyTorch's whose classes do it."""
 CAUSE = 3
 """What a look shows: more than too little noise, which may follow from something that only another batch shows."""
 
@@ -98,8 +102,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
 
     return Explanation(
         findings=ranked(
-            _finding(fact, readers | adders if _meets_a_sum(fact) else readers, stated, once_more)
-            for fact in seen.facts
+            _finding(fact, readers | adders if _has_sums(fact) else readers, stated, once_more) for fact in seen.facts
         ),
         rounds=tuple(
             Round(
@@ -118,9 +121,9 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     )
 
 
-def _meets_a_sum(fact: Any) -> bool:
-    """Whether a tensor of raw data changes a release: a function that adds noise to sums has them in its hands."""
-    return fact.kind == Kind.CHANGED_AFTER_RELEASE and not fact.words["origin"]
+def _has_sums(fact: Any) -> bool:
+    """Whether a tensor of raw data changes a release, or a sum is clipped: who adds noise to sums has them in hands."""
+    return fact.kind == Kind.CLIPPED_AFTER_SUM or (fact.kind == Kind.CHANGED_AFTER_RELEASE and not fact.words["origin"])
 
 
 def _imports_torch(code: Any, side: Any, seed: int) -> bool:
@@ -211,9 +214,12 @@ def _too_little(
         if apart and len(made) > 1:
             lead = taken_apart(made)
             more += f" ({spelled(lead)})"
-        elif exceeds and (wrong := _wrong_factor(cost.weights, stated.clip)) is not None:
+        elif exceeds and (wrong := _wrong_factor(cost, stated.clip)) is not None:
             lead, since = wrong
             more += since
+        elif exceeds and not apart and cost.measured:
+            lead = place(cost.measured)
+            more += multiplied_by(lead)
         times = cost.sensitivity / (stated.reach * stated.clip) if stated.clip else 0.0
         # as many clipping norms as there are parts of the batch that hold it
         rightly = not cost.weights and abs(times - words["times"]) <= SLACK * times
@@ -222,9 +228,13 @@ def _too_little(
             lead = repeated
             more += held_again(lead)
     elif not cost.shared:
-        right = promise * (stated.clip or cost.sensitivity)
-        inner = went_wrong(once_more, [*sized[:1], places["draw"], places["at"]], right, least)
-        lead, known = (lead, None) if inner is None else (inner, right)
+        for bound in _bounds(stated, cost, once_more):
+            inner = went_wrong(once_more, [*sized[:1], places["draw"], places["at"]], promise * bound, least)
+            if inner is not None:
+                lead, known = inner, promise * bound
+                break
+        else:
+            lead = _handed_multiplier(lead, least, _bounds(stated, cost, once_more), once_more)
     return too_little(
         known=known,
         lead=lead,
@@ -244,6 +254,24 @@ def _too_little(
     )
 
 
+def _bounds(stated: Stated, cost: Any, once_more: Callable[[], None]) -> list[float]:
+    """Clipping norms that the noise may be meant for: the stated one, or else those that the code is given."""
+    if stated.clip is not None:
+        return [stated.clip]
+    moved = cost.sensitivity / stated.reach
+    return [moved, *sorted(one for one in bounds_given(once_more) if one > moved)]
+
+
+def _handed_multiplier(lead: Place, deviation: float, bounds: Sequence[float], once_more: Callable[[], None]) -> Place:
+    """Where a library that adds the noise was handed its multiplier; ``lead`` where the noise is the user's own."""
+    if not lead.library:
+        return lead
+    for number in (deviation, *(deviation / bound for bound in bounds)):
+        if (found := handed_over(once_more, lead, number, DEVIATIONS)) is not lead:
+            return found
+    return lead
+
+
 def _own_bound(stated: Stated, cost: Any, once_more: Callable[[], None]) -> float | None:
     """The clipping norm that the noise is right for, where nobody stated one and the code is given that one.
 
@@ -258,14 +286,21 @@ def _own_bound(stated: Stated, cost: Any, once_more: Callable[[], None]) -> floa
     return next((one for one in given if abs(one - bound) <= SAME * bound), None)
 
 
-def _wrong_factor(weights: Sequence[Any], clip: float | None) -> tuple[Place, str] | None:
+def _wrong_factor(cost: Any, clip: float | None) -> tuple[Place, str] | None:
     """Where the number went wrong by which all of a record is multiplied: its length, or what is made of that."""
+    weights = cost.weights
     if not weights or clip is None or any(abs(one.by - weights[0].by) > SLACK * weights[0].by for one in weights):
         return None
     by, length = weights[0].by, math.hypot(*(one.before for one in weights))
-    numbers = [Number(place(one.where), one.value, one.first, one.whole) for one in weights[0].numbers]
+    if math.isnan(length):
+        # its loss was multiplied, and its gradient with it
+        length = cost.sensitivity / by if by else math.nan
+    numbers = [Number(place(one.where, len(one.where)), one.value, one.first, one.whole) for one in weights[0].numbers]
     if (wrong := mismeasured(numbers, by, length, clip)) is not None:
-        return wrong
+        by_others = [place(one.mixed) for one in weights[0].numbers if one.mixed]
+        at, since = wrong
+        others = f" (that number depends on other records since {spelled(by_others[0])})" if by_others else ""
+        return (by_others or [at])[0], f"{since}{others}"
     return (numbers[-1].at, "") if is_measured(numbers, length) else None
 
 
@@ -309,7 +344,10 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable
         resized_to = "" if scale == 1 else f" (with the record {resized(scale)})"
         return changed_after_release(places["at"], None, readers, f"{fact.words['origin']}{resized_to}", number)
     if fact.kind == Kind.RECORDS_MIXED_BEFORE_SUM:
-        return mixed(**{"through": fact.words.get("by"), **places})
+        by = fact.words.get("by")
+        built = built_at(once_more, NORMALISING) if by == NORMALISED else NOWHERE
+        by = by if built is NOWHERE else f"{by} (made at {spelled(built)})"
+        return led(mixed(**{"through": by, **places}), built)
     if fact.kind == Kind.NOT_CLIPPED:
         return found(Kind(fact.kind), origin=places["origin"], at=places["at"], made="summed", **fact.words)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
@@ -326,6 +364,5 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable
     if fact.kind == Kind.KEY_USED_TWICE:
         if "shared" in places:
             return too_few_numbers(**places, how=fact.words["how"])
-        seeded = f", seeded at {spelled(places['seeded'])}" if "seeded" in places else ""
-        return found(Kind(fact.kind), **places, how=f"{fact.words['how']}{seeded}")
+        return used_twice(**places, how=fact.words["how"])
     return found(Kind(fact.kind), **places, **fact.words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from audit.diagnosis.explain.places import Place, spelled
+from audit.diagnosis.explain.places import NOWHERE, Place, handed_out, spelled
 
 SLACK = 0.02
 """By which a length may differ from another: rounding."""
@@ -44,6 +44,11 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
     while at and numbers[at].whole and _near(numbers[at - 1].value, numbers[at].value, SAME):
         at -= 1
     taken = numbers[: at + 1]
+    if _near(taken[-1].value, length**2, SAME) and at + 1 < len(numbers):
+        # whoever makes squares may do so rightly, and whoever takes them for lengths does not
+        lead = handed_out(numbers[at + 1].at, taken[-1].at)
+        squared = f"the square of its length, {taken[-1].value:.4g}, is taken for its length, {length:.4g}"
+        return (taken[-1].at if lead is NOWHERE else lead), f", since {squared} ({spelled(taken[-1].at)})"
     short = next((number for number in taken if not number.whole), None)
     begun = [number for number in taken if number.first]
     if short is None and begun and not _all_of_it(begun, length):

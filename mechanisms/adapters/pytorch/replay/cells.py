@@ -40,6 +40,7 @@ class Event:
     bends: frozenset[Stack] = frozenset()
     carried: Stack = ()
     bounded: Stack = ()
+    measured: Stack = ()
     each: bool = False
     sized: tuple[Stack, ...] = ()
     uneven: Stack = ()
@@ -87,6 +88,10 @@ class Cell:
     """The last of them."""
     each: bool = False
     """Whether that one bounds every coordinate by itself."""
+    measured: Stack = ()
+    """Where the number was made by which records were multiplied there, if it is not known how."""
+    graded: bool = False
+    """Whether a backward pass made it, or something that it is made of."""
     row: int | None = None
     """Which one is the record's, where that is known."""
     numbers: tuple[Number, ...] = ()

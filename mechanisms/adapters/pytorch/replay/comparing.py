@@ -100,6 +100,7 @@ def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
                 draw=top.draw,
                 carried=top.carried,
                 bounded=top.bounded,
+                measured=top.measured,
                 each=top.each,
                 weights=_weights(moved),
                 sized=top.sized,
@@ -108,10 +109,15 @@ def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
 
 
 def _weights(events: list[Event]) -> tuple[Weight, ...]:
-    """By what the record was multiplied, where each release moves as far as that says."""
+    """By what the record was multiplied, where each release moves as far as that says; of losses, if by one number."""
+    every = [weight for event in events for weight in event.weights]
+    of_losses = [weight for weight in every if math.isnan(weight.before)]
+    if of_losses:
+        same = all(abs(weight.by - every[0].by) <= NEAR * abs(every[0].by) for weight in every)
+        return tuple(every) if same and len(of_losses) == len(every) and all(event.weights for event in events) else ()
     after = [math.hypot(*(weight.before * weight.by for weight in event.weights)) for event in events]
     told = all(abs(size_of(event) - own) <= NEAR * own for event, own in zip(events, after, strict=True) if own)
-    return tuple(weight for event in events for weight in event.weights) if told and all(after) else ()
+    return tuple(every) if told and all(after) else ()
 
 
 def _deviation(event: Event) -> float:

@@ -44,6 +44,8 @@ class Cost:
     """Where sums of earlier rounds were added to what is released."""
     bounded: Stack = ()
     """Where records last went through something that is not linear, as clipping is."""
+    measured: Stack = ()
+    """Where the number was made by which they were multiplied there, if it is not known how."""
     each: bool = False
     """Whether that bounds every coordinate by itself."""
     weights: tuple[Weight, ...] = ()

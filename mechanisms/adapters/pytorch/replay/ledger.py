@@ -178,7 +178,11 @@ class Ledger:
         if found.ragged and other.shape[1:] == shape[1:]:
             apart = traces.rows_that_differ(other, traces.rows(done.out), traces.tolerance(done.out))
             self._mix(done, found, mixes=bool(apart.any()))
-            found.row = int(apart.int().argmax()) if apart.any() else len(done.out) - 1
+            # where the rows of others differ, it stands where it stood before
+            before = [cell.row for _, cell in done.pairs if cell.row in range(shape[0])]
+            first = int(apart.int().argmax()) if apart.any() else len(done.out) - 1
+            inserted = not apart.any() or traces.rows_follow(other, traces.rows(done.out), first)
+            found.row = first if inserted or not before else before[0]
         elif not found.ragged and not found.summed:
             self._mix(done, found, mixes=_most_rows_differ(other, done.out))
 

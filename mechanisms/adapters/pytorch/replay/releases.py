@@ -265,6 +265,7 @@ class Releases:
             bends=cell.bends,
             carried=cell.carried,
             bounded=cell.bounded,
+            measured=cell.measured,
             each=cell.each,
             weights=cell.weights,
             sized=covering.sized if done.kwargs.get("alpha", 1) in (1, -1) else (done.where, *covering.sized),

@@ -16,7 +16,7 @@ from mechanisms.adapters.pytorch.replay.releases import Releases
 from mechanisms.adapters.pytorch.replay.stacks import Stack, in_backward
 from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, multiple, record_sum
 from mechanisms.adapters.pytorch.replay.terms import laid, variance_in
-from mechanisms.adapters.pytorch.replay.weights import weighed
+from mechanisms.adapters.pytorch.replay.weights import measured, weighed
 
 RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))
 """Operations that pick values by their size, which one record more need not change."""
@@ -225,7 +225,9 @@ class Results:
         else:
             found.ragged = out.dim() > 0 and ragged
             found.row = self.ledger.row_of_number(done) if out.dim() == 0 else None
-        found.numbers, found.weights = weighed(done, found.row)
+        backward = in_backward()
+        found.numbers, found.weights = weighed(done, found.row, mixed=found.mixed, backward=backward)
+        found.graded = backward or any(cell.graded for cell in own)
         if found.summed == done.where and done.name in TAKING:
             self.taken.add(done.where)
         if done.name in noise.ADDING and len(done.pairs) == 1:
@@ -246,9 +248,10 @@ class Results:
             self._constants.put(out, None)
         found.bends = frozenset().union(*(cell.bends for cell in own))
         last = next((cell for cell in reversed(own) if cell.bounded), None)
-        found.bounded, found.each = (last.bounded, last.each) if last else ((), False)
+        if last is not None:
+            found.bounded, found.each, found.measured = last.bounded, last.each, last.measured
         summed = next((cell.summed for cell in own if cell.summed), ())
-        if in_backward():
+        if backward:
             self.backward.add(done.where)
         elif summed and (factor := multiple(done)) is not None:
             scaled = done.cell(done.args[1]) if done.name in noise.ADDING else None
@@ -257,11 +260,11 @@ class Results:
         if out.is_floating_point() and bends(done):
             self.ledger.bend(done, summed)
             found.bends |= {done.where}
-            found.bounded, found.each = done.where, done.name in CLAMPING
+            found.bounded, found.each, found.measured = done.where, done.name in CLAMPING, measured(done)
             found.drowned = done.where if found.noised else ()
         if torch._C._current_graph_task_id() != -1:
             # a model bends gradients on their way and bounds none
-            found.bounded, found.each = (), False
+            found.bounded, found.each, found.measured = (), False, ()
         plain = not found.bent and found.summed and not ragged and not found.ragged
         # every run asks: which results are sums may show only beside a reference
         if (self.ledger.other_factor(done) or bends(done)) and plain:

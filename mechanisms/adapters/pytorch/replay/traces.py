@@ -101,3 +101,9 @@ def rows_that_differ(one: Rows, other: Rows, slack: float) -> torch.Tensor:
         (one.totals[:common] - other.totals[:common]).abs(), (one.sizes[:common] - other.sizes[:common]).abs()
     )
     return apart > slack * largest
+
+
+def rows_follow(one: Rows, other: Rows, place: int) -> bool:
+    """Whether rows from a place on stand one further in the other, as where a record was put in between."""
+    rest, moved = one.totals[place:], other.totals[place + 1 :]
+    return len(rest) == len(moved) and bool(torch.allclose(rest, moved, TOLERANCE, TOLERANCE * float(one.sizes.max())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,13 @@ class Number:
     """Whether it was made of entries of the record, and not of such numbers."""
     whole: bool = True
     """Whether it is the sum or the length of all that it was made of."""
+    graded: bool = False
+    """Whether it was made of gradients, and not on the way to them."""
+    mixed: Stack = ()
+    """Where it came to depend on other records, if it does."""
+
+
+Numbers = tuple[Number, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,15 +44,23 @@ class Weight:
 
     where: Stack
     before: float
-    """Its length."""
+    """Its length; not a number where its loss was multiplied, and its gradient has not been computed yet."""
     by: float
-    numbers: tuple[Number, ...]
+    numbers: Numbers
     """Of which that number was made, in order; it is the last."""
 
 
-def weighed(done: Any, row: int | None) -> tuple[tuple[Number, ...], tuple[Weight, ...]]:
-    """The numbers that the result of an operation on data is made of, and what the record was multiplied by."""
+def weighed(
+    done: Any, row: int | None, *, mixed: Stack = (), backward: bool = False
+) -> tuple[Numbers, tuple[Weight, ...]]:
+    """The numbers that the result of an operation on data is made of, and what the record was multiplied by.
+
+    In a ``backward`` pass a number of each record that was made of gradients is by what its loss was multiplied.
+    ``mixed`` is where the result came to depend on other records.
+    """
     own = [(part, cell) for part, cell in done.pairs if cell.data]
+    if backward and (weight := _of_loss(done, own, row)) is not None:
+        return (), (weight,)
     if done.name in WEIGHING and len(own) == 2:
         (record, rest), (factor, cell) = sorted(own, key=lambda pair: len(pair[1].numbers))
         if set(rest.numbers) < set(cell.numbers) and (weight := _weight(done, record, factor, cell, row)) is not None:
@@ -61,7 +77,28 @@ def weighed(done: Any, row: int | None) -> tuple[tuple[Number, ...], tuple[Weigh
         return (), weights
     value = float(_entries(done.out, row, rows).flatten()[0])
     inside = [_entries(part, row, rows).double().abs() for part, _ in own]
-    return (*numbers, Number(done.where, value, first=not made, whole=_is_whole(value, inside))), ()
+    graded = not backward and any(cell.graded for _, cell in own)
+    return (*numbers, Number(done.where, value, not made, _is_whole(value, inside), graded, mixed)), ()
+
+
+def measured(done: Any) -> Stack:
+    """Where a number was made of several records by which each is multiplied here; nowhere if it is its own."""
+    own = [(part, cell) for part, cell in done.pairs if cell.data]
+    if done.name not in WEIGHING or len(own) != 2:
+        return ()
+    (_, _), (factor, cell) = sorted(own, key=lambda pair: -pair[0].numel())
+    alone = bool(cell.numbers) and not any(number.mixed for number in cell.numbers)
+    return () if alone or factor.numel() == done.out.numel() else cell.summed
+
+
+def _of_loss(done: Any, own: Sequence[tuple[torch.Tensor, Any]], row: int | None) -> Weight | None:
+    rows = len(done.out) if done.out.dim() else 0
+    factors = [(part, cell) for part, cell in own if part.numel() == rows and any(one.graded for one in cell.numbers)]
+    if len(factors) != 1 or len(own) < 2 or row is None or row == WHOLE or done.out.numel() <= rows:
+        return None
+    ((factor, cell),) = factors
+    number = float(_entries(factor, row, rows).flatten()[0])
+    return Weight(done.where, math.nan, number, cell.numbers)
 
 
 def _weight(done: Any, record: torch.Tensor, factor: torch.Tensor, cell: Any, row: int | None) -> Weight | None:
@@ -72,12 +109,15 @@ def _weight(done: Any, record: torch.Tensor, factor: torch.Tensor, cell: Any, ro
     number = float(_entries(factor, row, rows).flatten()[0])
     divides = done.name.startswith("div") and done.args[1] is factor
     by = (1 / number if number else float("inf")) if divides else number
-    return Weight(done.where, float(_entries(record, row, rows).double().norm()), by, cell.numbers)
+    # factors are spread along the axes before theirs
+    shifted = record.dim() - factor.dim() if done.name[:3] in ("mul", "div") else 0
+    entries = _entries(record, row, rows, max(0, shifted))
+    return Weight(done.where, float(entries.double().norm()), by, cell.numbers)
 
 
-def _entries(tensor: torch.Tensor, row: int, rows: int) -> torch.Tensor:
-    """Those of the record: along the first axis that is as long as there are records, the others' left out."""
-    axis = next((axis for axis, length in enumerate(tensor.shape) if length == rows), None)
+def _entries(tensor: torch.Tensor, row: int, rows: int, start: int = 0) -> torch.Tensor:
+    """Those of the record: along the first axis from ``start`` on that is as long as there are records."""
+    axis = next((axis for axis, length in enumerate(tensor.shape) if length == rows and axis >= start), None)
     detached = tensor.detach()
     return detached if row == WHOLE or axis is None else detached.select(axis, row)
 

@@ -1,0 +1,159 @@
+"""Lines of PyTorch code that measure records wrongly: norms of ghost clipping, and those over the wrong axis."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import numpy as np
+import pytest
+
+from audit.diagnosis.explain import explain
+from mechanisms import Neighbours, callable_step
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+CLIP, NOISE, COLUMNS = 0.5, 1.5, 4
+
+
+def explained(step, last=6.0):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(9, COLUMNS)).astype("f4")
+    x[-1] *= last
+    y = np.arange(9) % 3
+    without, with_record = ((torch.tensor(x[:n]), torch.tensor(y[:n])) for n in (8, 9))
+    pair = Neighbours(without=without, with_record=with_record, relation="add_remove")
+    return explain(callable_step(step), pair, key=jax.random.key(3), clip=CLIP, noise_multiplier=NOISE)
+
+
+def layer(bias=True):
+    net = torch.nn.Linear(COLUMNS, 3, bias=bias)
+    with torch.no_grad():
+        net.weight.copy_(torch.linspace(-1, 1, 3 * COLUMNS).view(3, COLUMNS))
+        if bias:
+            net.bias.copy_(torch.tensor([0.3, -0.2, 0.1]))
+    return net
+
+
+def losses_of(net, data):
+    return torch.nn.functional.cross_entropy(net(data[0]), data[1], reduction="none")
+
+
+def backprops(net, data):
+    """What enters the layer, and the gradient that leaves it."""
+    out = net(data[0])
+    loss = torch.nn.functional.cross_entropy(out, data[1], reduction="sum")
+    return data[0], torch.autograd.grad(loss, out)[0]
+
+
+def noisy(net, losses, weights):
+    torch.dot(weights, losses).backward()
+    return [p.grad + CLIP * NOISE * torch.randn(p.shape) for p in net.parameters()]
+
+
+def squares(act, back):
+    return torch.einsum("ni,ni,nj,nj->n", act, act, back, back) + (back * back).sum(1)
+
+
+def ghost(seed, data):
+    torch.manual_seed(seed)
+    net = layer()
+    norms = squares(*backprops(net, data)).sqrt()
+    return noisy(net, losses_of(net, data), (CLIP / norms).clamp(max=1.0))
+
+
+def without_bias(seed, data):
+    torch.manual_seed(seed)
+    net = layer()
+    act, back = backprops(net, data)
+    norms = torch.einsum("ni,ni,nj,nj->n", act, act, back, back).sqrt()  # wrong
+    return noisy(net, losses_of(net, data), (CLIP / norms).clamp(max=1.0))
+
+
+def squares_as_lengths(seed, data):
+    torch.manual_seed(seed)
+    net = layer()
+    norms = squares(*backprops(net, data))  # wrong
+    return noisy(net, losses_of(net, data), (CLIP / norms).clamp(max=1.0))
+
+
+def of_the_mean(seed, data):
+    torch.manual_seed(seed)
+    net = layer()
+    out = net(data[0])
+    loss = torch.nn.functional.cross_entropy(out, data[1])
+    (back,) = torch.autograd.grad(loss, out)  # wrong
+    norms = squares(data[0], back).sqrt()
+    return noisy(net, losses_of(net, data), (CLIP / norms).clamp(max=1.0))
+
+
+def over_the_batch(seed, data):
+    torch.manual_seed(seed)
+    rows = data[0]
+    norms = rows.square().sum(0).sqrt().repeat(3)[: len(rows)]  # wrong
+    factors = (30 * CLIP / norms).clamp(max=1.0)
+    return (factors[:, None] * rows).sum(0) + CLIP * NOISE * torch.randn(COLUMNS)
+
+
+def along_the_last_axis(seed, data):
+    """As many records as there are columns do not matter."""
+    torch.manual_seed(seed)
+    rows = torch.stack([data[0], data[0]], 1)
+    norms = rows.norm(dim=(1, 2)) / 2  # wrong
+    return (rows.movedim(0, -1) * (CLIP / norms).clamp(max=1.0)).sum(-1) + CLIP * NOISE * torch.randn(2, COLUMNS)
+
+
+WRONG = {
+    without_bias: (0.3, "measures its length as"),
+    squares_as_lengths: (0.02, "the square of its length"),
+    of_the_mean: (6.0, "that number depends on other records since"),
+    over_the_batch: (6.0, "it is multiplied by a number that"),
+    along_the_last_axis: (6.0, "measures its length as"),
+}
+
+
+@pytest.mark.parametrize("step", WRONG)
+def test_the_line_that_measures_wrongly_stands_first(step):
+    last, says = WRONG[step]
+    source, start = inspect.getsourcelines(step)
+    first = explained(step, last).findings[0]
+    assert first.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text))
+    assert says in first.says
+
+
+@pytest.mark.parametrize("last", [0.02, 0.3, 6.0])
+def test_right_ghost_norms_are_left_alone(last):
+    assert not explained(ghost, last).findings
+
+
+class Noise:
+    def __init__(self, seed):
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self):
+        return CLIP * NOISE * torch.randn(COLUMNS, generator=self.generator)
+
+
+def made_in_each_round(seed, data):
+    weights = torch.zeros(COLUMNS)
+    for _ in range(2):
+        noise = Noise(seed)  # wrong
+        rows = CLIP * torch.nn.functional.normalize(data[0] + weights)
+        weights = weights - rows.sum(0) - noise()
+    return weights
+
+
+def normalised(seed, data):
+    torch.manual_seed(seed)
+    bent = torch.nn.BatchNorm1d(COLUMNS)  # wrong
+    rows = CLIP * torch.nn.functional.normalize(bent(data[0]))
+    return rows.sum(0).detach() + CLIP * NOISE * torch.randn(COLUMNS)
+
+
+@pytest.mark.parametrize("step", [made_in_each_round, normalised])
+def test_the_line_that_makes_the_object_stands_first(step):
+    source, start = inspect.getsourcelines(step)
+    line = start + next(at for at, text in enumerate(source) if "# wrong" in text)
+    first = explained(step).findings[0]
+    assert first.lines[0] == (__file__, line)
+    assert f"at test_explain_torch_measured.py:{line})" in first.says
