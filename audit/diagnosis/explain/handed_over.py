@@ -46,6 +46,28 @@ def handed_over(code: Callable[[], object], at: Place, number: float, names: re.
     return at
 
 
+def assigned_at(code: Callable[[], object], number: float, names: re.Pattern[str]) -> Place:
+    """The only line that gives an attribute of such a name a value, in the functions that run; NOWHERE otherwise.
+
+    A plain number must be ``number``; what else is assigned is not computed.
+    """
+    ran: dict[Frame, None] = {}
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and _is_told(frame):
+            ran.setdefault((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+
+    with calls_told_to(watch):
+        code()
+    found = [
+        (path, line)
+        for path, first in ran
+        for line, value in _assignments(path).get(first, ())
+        if names.search(value[0]) and (value[1] is None or _is(value[1], number))
+    ]
+    return Place(own=(found[0],)) if len(found) == 1 else NOWHERE
+
+
 def built_at(code: Callable[[], object], file: str) -> Place:
     """The user's line that first makes an object of a class in a library's file; NOWHERE if none does."""
     found: list[Place] = []
@@ -117,23 +139,48 @@ def _default(entered: Frame, name: str, number: float) -> Frame | None:
     return None
 
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
 @functools.lru_cache(maxsize=256)
-def _defaults(path: str) -> dict[tuple[int, str], list[ast.Constant]]:
-    """Defaults that are plain numbers, by the first line of their function and their argument."""
+def _functions(path: str) -> dict[int, Function]:
+    """The functions of a file, by their first line."""
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
     except (SyntaxError, ValueError):
         return {}
+    own = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    return {min([node.lineno, *(one.lineno for one in node.decorator_list)]): node for node in own}
+
+
+@functools.lru_cache(maxsize=256)
+def _defaults(path: str) -> dict[tuple[int, str], list[ast.Constant]]:
+    """Defaults that are plain numbers, by the first line of their function and their argument."""
     found: dict[tuple[int, str], list[ast.Constant]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            given = [*node.args.posonlyargs, *node.args.args]
-            pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
-            pairs += [*zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-            for argument, default in pairs:
-                if isinstance(default, ast.Constant):
-                    found.setdefault((first, argument.arg), []).append(default)
+    for first, node in _functions(path).items():
+        given = [*node.args.posonlyargs, *node.args.args]
+        pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
+        pairs += [*zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
+        for argument, default in pairs:
+            if isinstance(default, ast.Constant):
+                found.setdefault((first, argument.arg), []).append(default)
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _assignments(path: str) -> dict[int, list[tuple[int, tuple[str, Any]]]]:
+    """Of attributes: their lines, names and plain numbers, by the first line of their function."""
+    found: dict[int, list[tuple[int, tuple[str, Any]]]] = {}
+    for first, function in _functions(path).items():
+        for node in ast.walk(function):
+            if not isinstance(node, ast.Assign | ast.AugAssign):
+                continue
+            plain = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            value = node.value.value if plain and isinstance(node.value, ast.Constant) else None
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                # an object that keeps what it is given changes nothing
+                if isinstance(target, ast.Attribute) and getattr(target.value, "id", "") != "self":
+                    found.setdefault(first, []).append((node.lineno, (target.attr, value)))
     return found
 
 

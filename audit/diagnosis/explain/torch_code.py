@@ -15,7 +15,7 @@ import numpy as np
 from audit.diagnosis.explain.broken_off import broken_off, own_error
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked, resized
-from audit.diagnosis.explain.handed_over import RATES, built_at, handed_over
+from audit.diagnosis.explain.handed_over import RATES, assigned_at, built_at, handed_over
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, went_wrong
 from audit.diagnosis.explain.other_batches import of_one_size, too_often
@@ -187,7 +187,7 @@ def _too_little(
     once_more: Callable[[], None],
 ) -> Finding:
     """Also that the record moves the release too far, where that is known, and whether its parts were clipped apart."""
-    due, cost, more, known = words["due"], words["cost"], "", None
+    due, cost, more, after, known = words["due"], words["cost"], "", "", None
     least, most = cost.between
     uneven = most > (1 + SLACK) * least
     own = None if uneven or cost.shared or "carried" in places else _own_bound(stated, cost, once_more)
@@ -234,9 +234,11 @@ def _too_little(
                 lead, known = inner, promise * bound
                 break
         else:
-            lead = _handed_multiplier(lead, least, _bounds(stated, cost, once_more), once_more)
+            given = _handed_multiplier(lead, least, _bounds(stated, cost, once_more), once_more)
+            lead, after = (lead, "") if given is None else given
     return too_little(
         known=known,
+        after=after,
         lead=lead,
         more=more,
         stated=promise,
@@ -262,14 +264,19 @@ def _bounds(stated: Stated, cost: Any, once_more: Callable[[], None]) -> list[fl
     return [moved, *sorted(one for one in bounds_given(once_more) if one > moved)]
 
 
-def _handed_multiplier(lead: Place, deviation: float, bounds: Sequence[float], once_more: Callable[[], None]) -> Place:
-    """Where a library that adds the noise was handed its multiplier; ``lead`` where the noise is the user's own."""
+def _handed_multiplier(
+    lead: Place, deviation: float, bounds: Sequence[float], once_more: Callable[[], None]
+) -> tuple[Place, str] | None:
+    """Where a library that adds the noise got its multiplier, and that as a sentence; None if no line shows it."""
     if not lead.library:
-        return lead
-    for number in (deviation, *(deviation / bound for bound in bounds)):
-        if (found := handed_over(once_more, lead, number, DEVIATIONS)) is not lead:
-            return found
-    return lead
+        return None
+    for number in (*(deviation / bound for bound in bounds), deviation):
+        found = handed_over(once_more, NOWHERE, number, DEVIATIONS)
+        if found is NOWHERE:
+            found = assigned_at(once_more, number, DEVIATIONS)
+        if found is not NOWHERE:
+            return found, f" The {number:.4g} is set at {spelled(found)}."
+    return None
 
 
 def _own_bound(stated: Stated, cost: Any, once_more: Callable[[], None]) -> float | None:
