@@ -28,6 +28,8 @@ from audit.diagnosis.constant_release import constant_release, never_varied
 from audit.diagnosis.explain.dispatch import positive, promised, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
 from audit.diagnosis.noise import Array
+from audit.diagnosis.noise_and_batches import SHARE as NOISE_OF_BATCHES
+from audit.diagnosis.noise_and_batches import noise_elsewhere
 from audit.diagnosis.rank import rate_first, without_praise
 from audit.diagnosis.signal import read_signal
 from audit.diagnosis.step_noise import about_steps
@@ -345,7 +347,8 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = T
         first, second = asked.outputs(layout.entries, place=place)
         claim = asked.record.claim
         batches, whole = sampled(claim), whole and _adds_noise(claim)
-        share = risk / (3 if whole else 2)
+        aside = NOISE_OF_BATCHES * risk if batches is not None and not whole else 0.0
+        share = (risk - aside) / (3 if whole else 2)
         clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share)
         if clear is not None:
             return (clear,)
@@ -362,7 +365,8 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = T
             rate=batches.rate if batches is not None else 1.0,
             adds=asked.neighbours.relation == "add_remove",
         )
-        return (moved, *noise)
+        together = None if moved.wrong or not aside else noise_elsewhere(first, second, risk=aside)
+        return (moved, *noise) if together is None else (together, moved, *noise)
     except (ValueError, TimeoutError):
         # too few came in time, or they do not vary
         return ()

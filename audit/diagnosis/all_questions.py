@@ -9,7 +9,7 @@ from typing import Literal
 import jax
 import numpy as np
 
-from audit.diagnosis import batches, dependence, distribution, laplace, presence, scale, sensitivity
+from audit.diagnosis import batches, dependence, distribution, laplace, noise_and_batches, presence, scale, sensitivity
 from audit.diagnosis.noise import Array, Noise, read_noise
 from audit.diagnosis.rank import ranked
 from audit.diagnosis.sensitivity import Stated
@@ -84,7 +84,14 @@ def diagnose(
         *movement,
         *_about_shape(without, with_record, standard, "coarse" if coarse else law),
     )
-    answers = [_answer(question, risk / len(asked)) for question in asked]
+    share = risk
+    if stated is not None and stated.rate < 1 and signal.rounds == 1 and not coarse:
+        share = risk * (1 - noise_and_batches.SHARE)
+        aside = noise_and_batches.SHARE * risk
+        together = (lambda risk: noise_and_batches.noise_beside(without, with_record, signal, risk=aside),)
+    else:
+        together = ()
+    answers = [_answer(question, share / len(asked)) for question in (*asked, *together)]
     by_code = {found.code: found for found in answers}
     too_little = {"ratio", "scale_by_record"} <= by_code.keys() and sensitivity.beyond_the_scale(
         by_code["ratio"], by_code["scale_by_record"], signal

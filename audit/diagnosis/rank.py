@@ -10,7 +10,17 @@ from audit.record.diagnosis_answer import LINE, Diagnosis
 
 SLIGHT = 0.95
 
-ALONE = ("bounded", "bare", "silent", "repeated", "direction", "shared", "scale_by_trial", "scale_by_record")
+ALONE = (
+    "bounded",
+    "bare",
+    "silent",
+    "repeated",
+    "direction",
+    "shared",
+    "noise_and_batches",
+    "scale_by_trial",
+    "scale_by_record",
+)
 """Each of these changes what every later question looks at: where it is wrong, what else is wrong follows from it."""
 
 EQUAL_FIRST = ("bounded", "repeated", *(code for code in ALONE if code not in ("bounded", "repeated")))

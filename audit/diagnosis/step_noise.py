@@ -93,7 +93,7 @@ def _read(sides: list[Array], *, rounding: float) -> _Steps:
     trials, steps, width = centred.shape
     means = np.stack([side.mean(axis=0) for side in sides])
     # of the triangular factor the diagonal is each step less its projection on those before
-    factor = np.linalg.qr(centred.transpose(2, 0, 1), mode="r")
+    factor = np.asarray(np.linalg.qr(centred.transpose(2, 0, 1), mode="r"))
     own = np.diagonal(factor, axis1=1, axis2=2).T
     whole = np.mean(centred**2, axis=0)
     told_by = SMALLEST * np.sqrt(trials * whole)
@@ -104,7 +104,8 @@ def _read(sides: list[Array], *, rounding: float) -> _Steps:
         np.divide(news[:, step], own[step], out=places[:, step], where=np.abs(own[step]) > told_by[step])
     left = own**2 / (trials - np.arange(steps))[:, None]
     # what a regression tells of a mean is as uncertain as its slope
-    uncertain = 1 + np.cumsum(np.mean(means**2, axis=0) / np.maximum(whole, 1e-300), axis=0)
+    sizes = np.divide(np.mean(means**2, axis=0), whole, out=np.zeros_like(whole), where=whole > 0)
+    uncertain = 1 + np.cumsum(sizes, axis=0)
     each = left * uncertain / min(map(len, sides))
     square = np.mean(news**2, axis=0)
     both = np.concatenate(sides)

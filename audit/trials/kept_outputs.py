@@ -10,8 +10,8 @@ from audit.trials.workers import Batch, Drawer, Use
 
 MOST_TRIALS = 1000
 """Of one side and key, from the first on."""
-FEW_ENTRIES = 10_000
-"""Coordinates up to which there may be more of them: one number a trial shows little."""
+FEW_ENTRIES = 50_000
+"""Coordinates up to which there may be more of them: few numbers a trial show little."""
 MOST_ENTRIES = 20_000_000
 """Coordinates that are kept of them, 80 MB."""
 

@@ -391,7 +391,7 @@ def test_reports_tell_only_what_is_wrong_and_how_much_was_asked(record, tmp_path
         assert "its scale depends on the dataset" in told
         assert "one scale fits every trial" not in told
     for told in (page, text):
-        assert "14 questions asked, at risk 0.01 together" in told
+        assert "15 questions asked, at risk 0.01 together" in told
     assert "epsilon &gt;=" in page.split("What looks wrong")[1]
 
 

@@ -112,8 +112,9 @@ def test_the_first_step_without_noise_of_its_own_is_named(name):
 
 
 def test_a_first_step_that_does_not_vary_says_nothing_of_others():
-    still = [np.zeros((TRIALS, STEPS, WIDTH))] * 2
-    assert not about_steps(*still, rounds=STEPS, risk=1e-5).wrong
+    noise = np.random.default_rng(0).standard_normal((TRIALS, STEPS, WIDTH))
+    for still in (np.zeros_like(noise), 3 + noise * (np.arange(STEPS) > 0)[:, None]):
+        assert not about_steps(still, still, rounds=STEPS, risk=1e-5).wrong
 
 
 def _sides(make, seed):
