@@ -30,7 +30,7 @@ def small_audit(example, distinguisher, key):
         pair,
         distinguisher(step, pair),
         claim=guarantees.gaussian(mu=1.0, relation="any"),
-        trials=40,
+        trials=128,
         risk=0.05,
         key=key,
         diagnose=False,

@@ -105,7 +105,7 @@ def test_an_audit_in_a_python_session_keeps_its_own_programs_and_laws(untouched,
 
     pair = mechanisms.add_record(np.zeros((3, 2), np.float32), np.ones(2, np.float32))
     claim, key = guarantees.gaussian(mu=2.0), jax.random.key(0)
-    audit.run_audit(step, pair, lambda output: output[0], claim=claim, trials=64, risk=0.05, key=key, diagnose=False)
+    audit.run_audit(step, pair, lambda output: output[0], claim=claim, trials=128, risk=0.05, key=key, diagnose=False)
     home = untouched / "dpsgd-audit"
     assert {tuple(folder.parent for folder in each) for each in seen} == {(home / "compiled", home / "laws")}
     assert PROGRAMS.folder is None

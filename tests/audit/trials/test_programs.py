@@ -63,10 +63,10 @@ def shuffled(noise, clip):
 @pytest.mark.parametrize(
     ("run", "first", "second"),
     [
+        (scored_without_a_model, (0.3, 1.0), (0.4, 2.0)),
         (collapsed, (0.01, 2.0, 20_000, 200_000), (0.02, 3.0, 30_001, 150_000)),
         (full, (0.3, 1.0, 0.1), (0.4, 2.0, 0.2)),
         (textbook, (1.0,), (2.0,)),
-        (scored_without_a_model, (0.3, 1.0), (0.4, 2.0)),
         (shuffled, (1.0, 0.5), (1.5, 1.0)),
     ],
 )
