@@ -62,8 +62,12 @@ def _next_step(x: tuple[Array, ...], f: tuple[Array, ...], least: Array, *, crep
         share = f1 / (f1 - f2) * f3 / (f3 - f2) + (x3 - x1) / (x2 - x1) * f1 / (f3 - f1) * f2 / (f3 - f2)
         smallest = np.minimum(least / np.abs(x2 - x1), 0.5)
     inverse = smooth & np.isfinite(share) & (crept == 0)
+    inside = np.minimum(np.maximum(share, smallest), 1 - smallest)
+    if not crept.any():
+        step = np.where(inverse, inside, 0.5)
+        return step, (inverse & (step <= smallest)).astype(float)
     longer = np.where(crept > 0, np.minimum(smallest * 32.0 ** np.minimum(crept, 20), 0.5), 0.5)
-    step = np.where(inverse, np.clip(share, smallest, 1 - smallest), longer)
+    step = np.where(inverse, inside, longer)
     return step, np.where(crept > 0, crept + 1, inverse & (step <= smallest))
 
 

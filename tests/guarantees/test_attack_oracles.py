@@ -57,7 +57,7 @@ def check(name, given):
         assert oracles.compared(name, Scaled(claim, factor), found)[1], factor
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "given"), OFF)
 def test_a_curve_that_is_off_by_three_hundredths_is_found(name, given):
     check(name, given)

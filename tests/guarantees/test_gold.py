@@ -227,8 +227,16 @@ def test_the_file_is_whole():
     assert {entry["name"] for entry in ENTRIES} == set(VALUES)
 
 
-LONG = {"asgm_T_eps", "asgm_T_tv", "mu_star_dpsgd", "regret_dpsgd"}
-"""Seconds each: `make test-full` computes these."""
+LONG = {
+    "asgm_T_eps",
+    "asgm_T_tv",
+    "ASGM_TV_limit_n_inf",
+    "mu_star_dpsgd",
+    "regret_dpsgd",
+    "shuffle01_eps_QP",
+    "shuffle01_min_M",
+}
+"""A second and more each, and other numbers of the same curves are fast: `make test-full` computes these."""
 
 
 def rounds(entry):

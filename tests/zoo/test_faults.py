@@ -56,7 +56,7 @@ def test_a_zero_gradient_known_to_the_compiler_is_clipped_to_zero():
     assert np.isfinite(jax.jit(lambda key: fault.step(key, rows))(jax.random.key(0))).all()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "fault",
     [pytest.param(f, id=f.name, marks=() if f.name in FAST else pytest.mark.long) for f in GAUSSIAN],

@@ -46,6 +46,7 @@ def dependent_training(rng, law, included):
     return np.where(told, 1.0, -1.0) * (1 + place)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shift", [1, 2, 4])
 def test_more_is_proven_than_by_jax_privacy_without_assumptions_and_about_gaussians(shift):
     found = audit.one_run(*quantiles(shift), risk=0.05, delta=1e-6)

@@ -37,7 +37,7 @@ def test_expectation_limit_and_claim_are_in_order(claim):
         assert plan.expected <= plan.limit <= plan.claimed * 1.001
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("claim", "canaries", "possible"),
     [

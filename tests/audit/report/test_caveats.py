@@ -113,7 +113,7 @@ def judging(record, claim, **changes):
     )
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("claim", "leak"),
     [

@@ -122,7 +122,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_finite_output_gets_finite_scores(name):
     layout, draw = SHAPES[name]

@@ -76,7 +76,7 @@ def exact(request):
     return guarantees.zcdp(rho=request.param)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_the_exact_promise_allows_what_some_mechanism_leaks_and_hardly_more(exact):
     rho = exact.parameters["rho"]
     for delta in (1e-12, 1e-9, 1e-6, 1e-5):

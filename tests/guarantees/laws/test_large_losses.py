@@ -183,6 +183,7 @@ def maximum_truth(epsilon, shifts, rounds, cuts):
         )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("cut_step", [0.0, 0.01])
 @pytest.mark.parametrize("epsilon", [1250.0, 1310.0])
 def test_the_largest_batch_sum_has_its_delta_at_large_losses(cut_step, epsilon):

@@ -110,6 +110,7 @@ def test_the_revealed_tails_are_averages_over_batches():
     np.testing.assert_allclose([tails.without_above[0], tails.with_above[0]], [alpha, power], rtol=1e-9)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "case",
     [

@@ -89,6 +89,7 @@ def test_two_rounds_beside_quadrature(sigma, epsilon, kind, by_rule, fixed):
     assert found > pair.delta(epsilon, kind)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("sigma", "epsilon", "kind"), [(1.0, 0.5, WITH), (2.0, 0.2, WITHOUT), (3.0, 0.4, WITH)])
 def test_three_rounds_beside_brute_force(sigma, epsilon, kind):
     found = guarantees.adaptive_shuffle(rounds=3, noise_multiplier=sigma).delta(epsilon, kind)
@@ -96,6 +97,7 @@ def test_three_rounds_beside_brute_force(sigma, epsilon, kind):
     assert 0.99 * best < found <= best * (1 + 1e-4)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [WITH, WITHOUT])
 def test_played_masses_are_those_of_a_simulated_epoch(kind):
     """Events of a strategy are as frequent as computed: 100,000 epochs a side, failing once in a million."""

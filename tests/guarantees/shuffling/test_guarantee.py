@@ -240,7 +240,7 @@ def test_it_is_summed_up_from_its_table():
     assert curve.mu_star() == pytest.approx(table.mu_star(), rel=1e-6)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", list(DISTANCE))
 def test_next_to_its_rounding_delta_does_not_rise(kind):
     bound = ShuffleBound(5323, 52.51696768898495)

@@ -69,7 +69,7 @@ def bits_of(found):
     return np.unpackbits(np.stack(columns, axis=-1).view(np.uint8), axis=-1).astype(bool)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("move", ["index", "high", "stream", "key"])
 def test_every_bit_is_fair_and_flips_half_the_time_when_one_bit_of_the_input_does(move):
     count = 100_000

@@ -33,6 +33,7 @@ def test_the_table_is_the_binomial_distribution_function_in_both_tails(trials, r
     assert stats.binom.sf(table.smallest + len(steps), trials, rate) < 2**-64
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("trials", "rate"), [(1, 0.3), (4, 0.05), (59_999, 0.005)])
 def test_counts_follow_the_binomial_law(trials, rate):
     drawn = np.asarray(draw(jax.random.key(SEED), 400_000, trials, rate))
