@@ -14,16 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.places import Frame, Place
+from audit.diagnosis.explain.places import Frame, Place, function_around
 from audit.trials.library_files import is_library
 from mechanisms.adapters.watched_calls import calls_told_to
 
 NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
+SAME = 1e-4
+"""The same of a bound that noise is right for."""
+LONG = 0.02
+"""The same of one that the record moves a sum by."""
 MOST_FIELDS = 64
 MOST_CALLERS = 8
 DEVIATIONS = re.compile(r"sigma|std|dev|scale|noise|multiplier|(^|_)sd(_|$)", re.IGNORECASE)
-BOUNDS = re.compile(r"clip|bound|norm|sensitivity|radius|^c$", re.IGNORECASE)
+BOUNDS = re.compile(r"clip|bound|norm|limit|sensitivity|radius|^c$", re.IGNORECASE)
 """Names of what a deviation is made of: any other number, such as a divisor, may be equal to it by chance."""
 
 
@@ -106,9 +110,17 @@ def _is_among(number: float, given: Iterable[tuple[str, float]]) -> bool:
     return _near(number, [value for name, value in given if DEVIATIONS.search(name)])
 
 
-def not_handed(code: Callable[[], object], place: Place, number: float) -> Place:
-    """The innermost line of a place whose function was not given a number by its caller."""
-    calls, _ = _watched(code)
+def not_handed(code: Callable[[], object], place: Place, number: float, *, returned: bool = False) -> Place:
+    """The innermost line of a place whose function was not given a number by its caller.
+
+    With ``returned`` also that of a function which it calls and which returned the number without being given it.
+    """
+    calls, returns = _watched(code)
+    around = {function_around(frame) for frame in place.own}
+    for own in returns if returned else ():
+        helps = own.by.callers and function_around(own.by.callers[0]) in around
+        if helps and _near(number, [own.number]) and not own.by.has(number):
+            return Place(own=((own.by.path, own.line), *own.by.callers))
     for depth, frame in enumerate(place.own):
         around = [call for call in calls if _holds(call, frame)]
         if not any(call.has(number) or call.has(1 / number) for call in around):
@@ -119,6 +131,17 @@ def not_handed(code: Callable[[], object], place: Place, number: float) -> Place
 def bounds_given(code: Callable[[], object]) -> set[float]:
     """The numbers that functions of the user's read under names of clipping norms."""
     return {value for call in _watched(code)[0] for name, value in call.numbers if BOUNDS.search(name)}
+
+
+def own_bound(code: Callable[[], object], *, covered: float, moved: float) -> float | None:
+    """The clipping norm that noise is right for (``covered``), where the code is given that one.
+
+    None where the code is also given a bound as large as what the record moves: then the noise may be the fault.
+    """
+    given = bounds_given(code)
+    if any(abs(one - moved) <= LONG * moved for one in given):
+        return None
+    return next((one for one in given if abs(one - covered) <= SAME * covered), None)
 
 
 def _holds(call: Call, frame: Frame) -> bool:
@@ -151,7 +174,8 @@ def _call(frame: FrameType) -> Call:
     given: list[tuple[str, Any]] = [(name, frame.f_globals.get(name)) for name in code.co_names]
     modules = [vars(value) for _, value in given if isinstance(value, ModuleType)]
     given += [(name, module[name]) for module in modules for name in code.co_names if name in module]
-    for local, value in frame.f_locals.items():
+    held_outside = [(name, value) for name, value in given if _is_configuration(value)]
+    for local, value in (*frame.f_locals.items(), *held_outside):
         read |= {inner for name in read for inner in _read_by_property(value, name)}
         fields = _fields(value)
         inside = [field for name, field in fields if name in read and _is_configuration(field)]

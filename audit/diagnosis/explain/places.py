@@ -20,6 +20,8 @@ CALLERS = 4
 OWN_FRAMES = 3
 """Frames of the user's that are told of one place."""
 CHOOSING = (ast.If, ast.IfExp)
+ASSIGNING = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
+SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 REPEATING = (ast.For, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
 
 
@@ -118,6 +120,27 @@ def _outermost_function(frame: Frame) -> Frame:
     return path, min((start for start, end in _parsed(path).functions if start <= line <= end), default=0)
 
 
+def is_nested(inner: Frame, outer: Frame) -> bool:
+    """Whether the function of one line is written inside of the function of another."""
+    return inner != outer and _outermost_function(inner) == _outermost_function(outer) != (outer[0], 0)
+
+
+def named_at(frame: Frame, name: str) -> Frame | None:
+    """Where the function around a line gives a name its value, if it does: the last such line before, or else after."""
+    path, line = frame
+    first = function_around(frame)[1]
+    lines = [at for at, own in _parsed(path).assigned if own == name and function_around((path, at))[1] == first]
+    before = [at for at in lines if at <= line]
+    return (path, max(before)) if before else (path, min(lines)) if lines else None
+
+
+def names_read(frame: Frame) -> frozenset[str]:
+    """Names that the innermost statement of a line reads."""
+    path, line = frame
+    around = [(end - start, names) for start, end, names in _parsed(path).read if start <= line <= end]
+    return min(around, key=lambda one: one[0])[1] if around else frozenset()
+
+
 Lines = tuple[int, int]
 """The first and the last."""
 
@@ -132,6 +155,10 @@ class _File:
     """Of what goes over parts: loops, comprehensions and calls of ``map`` or ``tree_map``."""
     chosen: tuple[Lines, ...] = ()
     """Of conditions."""
+    assigned: tuple[tuple[int, str], ...] = ()
+    """Where names get their values."""
+    read: tuple[tuple[int, int, frozenset[str]], ...] = ()
+    """Of simple statements, with the names that they read."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -145,7 +172,23 @@ def _parsed(path: str) -> _File:
         functions=_lines(node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)),
         repeated=_lines(node for node in nodes if isinstance(node, REPEATING) or _maps(node)),
         chosen=_lines(node for node in nodes if isinstance(node, CHOOSING)),
+        assigned=tuple((name.lineno, name.id) for node in nodes for name in _targets(node)),
+        read=tuple(
+            (node.lineno, node.end_lineno or node.lineno, frozenset(map(_id, ast.walk(node))) - {""})
+            for node in nodes
+            if isinstance(node, SIMPLE)
+        ),
     )
+
+
+def _targets(node: ast.AST) -> list[ast.Name]:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    names = [name for target in targets if target is not None for name in ast.walk(target)]
+    return [name for name in names if isinstance(name, ast.Name)] if isinstance(node, ASSIGNING) else []
+
+
+def _id(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else ""
 
 
 def _lines(nodes: Iterable[Any]) -> tuple[Lines, ...]:

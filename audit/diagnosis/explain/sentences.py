@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
 
 from audit.diagnosis.explain.findings import Finding, Kind, resized
 from audit.diagnosis.explain.places import (
@@ -76,6 +76,7 @@ def too_little(
     at: Place,
     draw: Place,
     summed: bool = True,
+    changed: bool = False,
     between: tuple[float, float] | None = None,
     bare: tuple[int, int] | None = None,
     scale: float = 1.0,
@@ -90,7 +91,8 @@ def too_little(
 
     ``known`` is the right deviation, where the function of that line is still given it; ``after`` one more sentence.
 
-    ``summed`` says that records were summed for certain where what is released comes from. ``between`` are the least
+    ``summed`` says that records were summed for certain where what is released comes from, ``changed`` that the record
+    moves what is made of that sum by another length, as where it is divided. ``between`` are the least
     and the largest deviation of a release whose parts get different ones: the one told is that of ``at``. ``scale`` is
     how many times larger the record was made. ``cancels`` says that coordinates share numbers of noise. ``bare`` is how
     many coordinates have no noise, and how many there are.
@@ -98,6 +100,7 @@ def too_little(
     own = lead.own[:1]
     called = _called(own, at)
     what = "the sum at" if summed else "what is computed from the records at"
+    what = "what is made of the sum at" if summed and changed else what
     parts = (
         ""
         if between is None
@@ -132,6 +135,11 @@ def earlier_rounds(carried: Place, lead: Place = NOWHERE, begun: Place = NOWHERE
     where = f"{spelled(carried)}{_called(lead.own[:1], carried)}"
     since = "" if begun is NOWHERE else f" (begun at {spelled(begun)}, and not anew in each round)"
     return f", to which {where} adds the sums of earlier rounds without their noise{since}"
+
+
+def put_before(made: Place) -> str:
+    """That an optimiser was put together so that it adds up before it adds noise: a clause."""
+    return f"{spelled(made)} puts that before the noise"
 
 
 def carried_unseen(carried: Place, runs: int) -> str:
@@ -178,13 +186,26 @@ def clipped_apart(lengths: Iterable[float], most: float, many: int, *, bound: fl
 def mixed(*, at: Place, through: Place | str | None = None) -> Finding:
     """Records that change one another: first where a number is made of all of them, then where it meets each."""
     by = "" if through is None or _is_at(through, at) else f" through {_spoken(through)}"
-    told = found(Kind.RECORDS_MIXED_BEFORE_SUM, at=at, through=by)
     if not isinstance(through, Place):
-        return told
-    told = dataclasses.replace(told, lines=frames_of([through, at]))
+        return found(Kind.RECORDS_MIXED_BEFORE_SUM, at=at, through=by)
     # helpers that measure and multiply a tree are right for a record: the function that calls both took all of them
     lead = handed_out(at, through)
-    return led(told, lead) if lead.own and _is_helped(at, lead) and _is_helped(through, lead) else told
+    helped = bool(lead.own) and _is_helped(at, lead) and _is_helped(through, lead)
+    by += f" (called at {spelled(lead)})" if helped and by else ""
+    told = found(Kind.RECORDS_MIXED_BEFORE_SUM, at=at, through=by)
+    told = dataclasses.replace(told, lines=frames_of([through, at]))
+    return led(told, lead) if helped else told
+
+
+def counted_rate(*, draw: Place, rates: Sequence[float], counts: Sequence[int], lead: Place) -> Finding:
+    """A sampling rate that tells the number of records; ``lead`` is the line that makes it so."""
+    compared = " and ".join(f"{rate:.4g} for {count} records" for rate, count in zip(rates, counts, strict=True))
+    made = "" if lead.nearest == draw.nearest else f" ({spelled(lead)})"
+    says = (
+        f"Who is sampled depends on the number of records: the random numbers drawn at {spelled(draw)} are compared "
+        f"with {compared}{made}."
+    )
+    return Finding(kind=Kind.RANDOMNESS_FROM_DATA, lines=frames_of([lead, draw]), says=says)
 
 
 def in_every_batch(
@@ -196,11 +217,13 @@ def in_every_batch(
     constant: Place | None = None,
     taken: Place = NOWHERE,
     everybody: bool = False,
+    kept: Place | None = None,
 ) -> Finding:
     """A record that is in every batch, or that padding gives away.
 
     ``constant`` is where the batch's key is made, ``taken`` where the places of its records are, if that is known, and
-    ``everybody`` whether all records are seen to be taken there.
+    ``everybody`` whether all records are seen to be taken there. ``kept`` is where the number is made by which the
+    record is multiplied, if nothing random decides it.
     """
     batch = f"the sum at {spelled(origin)}" if taken is NOWHERE else f"the batch chosen at {spelled(taken)}"
     why = (
@@ -209,10 +232,12 @@ def in_every_batch(
     )
     if everybody:
         why = f"{batch} includes every record"
+    if kept is not None:
+        why = f"nothing random decides the mask or weight of {spelled(kept)}, which takes the record in every run"
     if constant is not None:
         why = f"a number for each record is drawn from the constant key of {spelled(constant)}, the same in every run"
     told = found(Kind.IN_EVERY_BATCH, origin=origin, at=at, runs=runs, rate=rate, why=why)
-    first = taken if constant is None else constant
+    first = constant or kept or taken
     return dataclasses.replace(told, lines=frames_of([first, origin, at]))
 
 
@@ -247,8 +272,9 @@ def changed_after_release(
     if lead.nearest != at.nearest and read.nearest not in (None, at.nearest):
         lead, clause = read, f", read at {spelled(read)}{clause}"
     named = origin is None or _is_at(origin, at) or _is_at(origin, lead)
-    source = "" if origin is None or named else f" (from {_spoken(origin)})"
-    told = f"{_called(lead.own[:1], at)}{source}{clause}"
+    source = "" if origin is None or named else f"from {_spoken(origin)}"
+    words = "; ".join(filter(None, (_called(lead.own[:1], at).strip(" ()"), source)))
+    told = f"{f' ({words})' if words else ''}{clause}"
     return led(found(Kind.CHANGED_AFTER_RELEASE, at=at, origin=told, beside=beside), lead)
 
 

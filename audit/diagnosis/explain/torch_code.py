@@ -17,7 +17,7 @@ from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked, resized
 from audit.diagnosis.explain.handed_over import RATES, assigned_at, built_at, handed_over
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
-from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, went_wrong
+from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, own_bound, went_wrong
 from audit.diagnosis.explain.other_batches import of_one_size, too_often
 from audit.diagnosis.explain.places import (
     NOWHERE,
@@ -51,7 +51,7 @@ from audit.diagnosis.explain.sentences import (
     too_little,
     used_twice,
 )
-from audit.diagnosis.explain.wrong_lengths import SAME, Number, is_measured, mismeasured
+from audit.diagnosis.explain.wrong_lengths import Number, is_measured, mismeasured
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise
@@ -280,17 +280,11 @@ def _handed_multiplier(
 
 
 def _own_bound(stated: Stated, cost: Any, once_more: Callable[[], None]) -> float | None:
-    """The clipping norm that the noise is right for, where nobody stated one and the code is given that one.
-
-    None where the code is also given a bound as large as what the record moves: then the noise may be the fault.
-    """
+    """The clipping norm that the noise is right for, where nobody stated one and the code is given that one."""
     if stated.clip is not None or not stated.due:
         return None
-    bound, moved = (length / stated.reach for length in (cost.deviation / stated.due, cost.sensitivity))
-    given = bounds_given(once_more)
-    if any(abs(one - moved) <= SLACK * moved for one in given):
-        return None
-    return next((one for one in given if abs(one - bound) <= SAME * bound), None)
+    covered, moved = (length / stated.reach for length in (cost.deviation / stated.due, cost.sensitivity))
+    return own_bound(once_more, covered=covered, moved=moved)
 
 
 def _wrong_factor(cost: Any, clip: float | None) -> tuple[Place, str] | None:
@@ -305,9 +299,8 @@ def _wrong_factor(cost: Any, clip: float | None) -> tuple[Place, str] | None:
     numbers = [Number(place(one.where, len(one.where)), one.value, one.first, one.whole) for one in weights[0].numbers]
     if (wrong := mismeasured(numbers, by, length, clip)) is not None:
         by_others = [place(one.mixed) for one in weights[0].numbers if one.mixed]
-        at, since = wrong
         others = f" (that number depends on other records since {spelled(by_others[0])})" if by_others else ""
-        return (by_others or [at])[0], f"{since}{others}"
+        return (by_others or [wrong.at])[0], f"{wrong.says}{others}"
     return (numbers[-1].at, "") if is_measured(numbers, length) else None
 
 

@@ -25,8 +25,18 @@ class Number:
     """Whether it is the sum or the length of all that it was made of."""
 
 
-def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float) -> tuple[Place, str] | None:
-    """Where a record is measured wrongly, if its factor is right for the length found there, and that as a clause.
+@dataclasses.dataclass(frozen=True)
+class Wrong:
+    """Where a record is measured wrongly, and that as a clause."""
+
+    at: Place
+    says: str
+    part: bool
+    """Whether it is measured rightly but for entries that are left out."""
+
+
+def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float) -> Wrong | None:
+    """Where a record is measured wrongly, if its factor is right for the length found there.
 
     ``by`` is the factor, ``length`` the record's own. The line is that of the first number that leaves out a part of
     what it is made of; else, where entries of the record were left out, the first that is made of them.
@@ -48,13 +58,15 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
         # whoever makes squares may do so rightly, and whoever takes them for lengths does not
         lead = handed_out(numbers[at + 1].at, taken[-1].at)
         squared = f"the square of its length, {taken[-1].value:.4g}, is taken for its length, {length:.4g}"
-        return (taken[-1].at if lead is NOWHERE else lead), f", since {squared} ({spelled(taken[-1].at)})"
+        says = f", since {squared} ({spelled(taken[-1].at)})"
+        return Wrong(taken[-1].at if lead is NOWHERE else lead, says, part=False)
     short = next((number for number in taken if not number.whole), None)
     begun = [number for number in taken if number.first]
     if short is None and begun and not _all_of_it(begun, length):
         short = begun[0]
     where = (short or taken[-1]).at
-    return where, f", since {spelled(where)} measures its length as {taken[-1].value:.4g} when it is {length:.4g}"
+    says = f", since {spelled(where)} measures its length as {taken[-1].value:.4g} when it is {length:.4g}"
+    return Wrong(where, says, part=short is not None)
 
 
 def is_measured(numbers: Sequence[Number], length: float) -> bool:

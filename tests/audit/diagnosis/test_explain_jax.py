@@ -308,4 +308,4 @@ def test_noise_that_is_repeated_says_how_often_and_in_which_rounds():
         return weights
 
     assert f"({replayed.WIDTH} numbers for {3 * replayed.WIDTH} coordinates)" in told(broadcast).findings[0].says
-    assert "(rounds 1 and 2)" in told(same_key_in_every_step).findings[0].says
+    assert "(rounds 1 and 2;" in told(same_key_in_every_step).findings[0].says

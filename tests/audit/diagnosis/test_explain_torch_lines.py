@@ -354,9 +354,10 @@ def test_the_number_that_is_no_length_is_named_for_every_bound(clip):
     square, wrong = 5.62, 5.62**0.25
     values = [("a.py", 46, square), ("a.py", 47, wrong), ("a.py", 48, clip / wrong), ("a.py", 48, clip / wrong)]
     numbers = [Number(Place(own=((path, line),)), value, first=line == 46) for path, line, value in values]
-    where, since = mismeasured(numbers, clip / wrong, square**0.5, clip)
-    assert where.own == (("a.py", 47),)
-    assert "measures its length as 1.54 when it is 2.371" in since
+    found = mismeasured(numbers, clip / wrong, square**0.5, clip)
+    assert found is not None
+    assert (found.at.own, found.part) == ((("a.py", 47),), False)
+    assert "measures its length as 1.54 when it is 2.371" in found.says
 
 
 def right_slice_by_slice(seed, data):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs.facts import Release, Weight
+from audit.diagnosis.explain.jaxprs.parts_given import given_all
 from audit.diagnosis.explain.jaxprs.uneven_noise import ALIKE
 from audit.diagnosis.explain.places import Place, handed_out, spelled, taken_apart
 from audit.diagnosis.explain.sentences import clipped_apart
-from audit.diagnosis.explain.wrong_lengths import Number, mismeasured
+from audit.diagnosis.explain.wrong_lengths import mismeasured
 
 SLACK = 0.02
 """By which a length may differ from the bound: rounding."""
@@ -80,14 +81,25 @@ def _numbers(weights: Iterable[Weight]) -> list[Weight]:
     return found
 
 
-def wrongly_measured(releases: Sequence[Release], clip: float | None) -> tuple[Place, str] | None:
-    """Where a record is measured wrongly by which all of it is clipped, and that as a clause."""
+def wrongly_measured(
+    releases: Sequence[Release], clip: float | None, *, code: Callable[[], object]
+) -> tuple[Place, str] | None:
+    """Where a record is measured wrongly by which all of it is clipped, and that as a clause.
+
+    Where a helper measures all that it is given, it is the line that gives it a part. ``code`` runs the user's Python
+    once more.
+    """
     weights = [weight for release in releases for weight in release.weights]
-    measured = weights[0].measured if weights else None
-    if clip is None or measured is None or any(abs(one.by - weights[0].by) > ALIKE * weights[0].by for one in weights):
+    numbers = weights[0].numbers if weights else ()
+    if clip is None or not numbers or any(abs(one.by - weights[0].by) > ALIKE * weights[0].by for one in weights):
         return None
     whole = float(np.linalg.norm([one.before for one in weights]))
-    return mismeasured([Number(*measured)], weights[0].by, whole, clip)
+    wrong = mismeasured(numbers, weights[0].by, whole, clip)
+    if wrong is None or not wrong.part:
+        return None if wrong is None else (wrong.at, wrong.says)
+    lead = given_all(code, wrong.at, sum(release.moved.size for release in releases))
+    gives = "" if lead.nearest == wrong.at.nearest else f" ({spelled(lead)} gives it only a part)"
+    return lead, f"{wrong.says}{gives}"
 
 
 def made_longer(releases: Sequence[Release], due: float) -> tuple[Place, str] | None:

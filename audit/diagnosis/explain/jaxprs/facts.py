@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from audit.diagnosis.explain.places import Place
+from audit.diagnosis.explain.wrong_lengths import Number
 from mechanisms.adapters.noise_terms import Blocks, Terms, apart
 
 Origin = Place | str
@@ -87,8 +88,8 @@ class Weight:
     after: float
     by: float
     """The number."""
-    measured: tuple[Place, float] | None = None
-    """Where the length that it was made of was taken, and that length."""
+    numbers: tuple[Number, ...] = ()
+    """What the number is made of, such as the record's length, from what was made of entries of the record on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +145,7 @@ class Release:
     nonlinear: Place | None = None
     weights: tuple[Weight, ...] = ()
     longer: Place | None = None
+    kept: Place | None = None
     filled: Place | None = None
     doubled: Place | None = None
     unclipped: Place | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax.extend.core as jax_core
@@ -15,10 +15,12 @@ import numpy as np
 from audit.diagnosis.explain.broken_off import why_ended
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.counted_rates import Rate
 from audit.diagnosis.explain.jaxprs.ends import CannotFollowError, FirstRoundEnded
 from audit.diagnosis.explain.jaxprs.equations import CALLS, draws, is_derived, loop_parts, shapes
 from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate, stacked
 from audit.diagnosis.explain.jaxprs.facts import Slot
+from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
 from audit.diagnosis.explain.jaxprs.labels import chosen_unseen, combined, labelled
@@ -30,9 +32,9 @@ from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, chosen, constant, constants, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
-from audit.diagnosis.explain.jaxprs.value import COUNT, Tag, Value, host, others_differ
+from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, others_differ
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS
-from audit.diagnosis.explain.places import Frame, Place, Reader, among_records, calls_of, spelled
+from audit.diagnosis.explain.places import Frame, Place, Reader, calls_of, spelled
 from audit.diagnosis.explain.sentences import found, led
 from audit.trials.library_files import is_library
 from mechanisms.adapters.noise_terms import independent
@@ -61,7 +63,6 @@ class Lockstep:
         self.first_round = first_round
         """Whether the run ends where data meet a release."""
         self.findings: dict[Finding, None] = {}
-        self.meetings = Meetings(find=self.find)
         self.opaque: dict[str, None] = {}
         self.draws: set[Place] = set()
         self.constant_choice: Place | None = None
@@ -71,7 +72,8 @@ class Lockstep:
         self.lined_up: Place | None = None
         """Where side a got rows in another order than its program has them, so that they stand like side b's."""
         self._keys = Keys(find=self.find)
-        self._by_count: dict[Place, None] = {}
+        self.meetings = Meetings(find=self.find, same_noise=self._keys.same_noise)
+        self._by_count: dict[Place, Rate] = {}
         """Draws that are compared with a number which the number of records changes."""
         self._holders: set[Reader] = set()
         """Functions of the user's that were running while what records hold was read, and not their number alone."""
@@ -179,9 +181,9 @@ class Lockstep:
     def _chosen_by_count(self, ins: Sequence[Value], place: Place) -> None:
         """Draws that are compared with a number which the number of records changes: a rate that tells it."""
         drawn = [value for value in ins if value.noise and not value.values]
-        rates = [value for value in ins if not (value.noise or value.values or value.random)]
-        if drawn and any(others_differ(value) for value in rates):
-            self._by_count.setdefault(drawn[0].draw or place)
+        rates = [value for value in ins if not (value.noise or value.values or value.random) and others_differ(value)]
+        if drawn and rates:
+            self._by_count.setdefault(drawn[0].draw or place, Rate(place, rates[0]))
 
     def _apart(self, one: Any, other: Any, ins: Sequence[Value], ins_b: Sequence[Value], place: Place) -> list[Value]:
         """One equation run on each side by itself."""
@@ -216,7 +218,7 @@ class Lockstep:
             out.fixed_noise = None
         out.copied, out.lost = copied_at(out, ins, place), lost_at(out, ins, place)
         if name in DERIVE_KEYS and out.random:
-            self._keys.derived(out, place)
+            self._keys.derived(out, place, ins)
         if name in CALLBACKS:
             out.opaque = place
         if out.noise and out.draw is None:
@@ -269,7 +271,7 @@ class Lockstep:
             out.draws_from(numbers)
             self._choice(out, place)
             if out.random and is_key(a):
-                self._keys.derived(out, place)
+                self._keys.derived(out, place, ins)
             if out.random and jnp.issubdtype(a.dtype, jnp.floating):
                 out.noise, out.draw = True, place
                 out.variance, out.guessed = variance_of_call(name, jaxpr, ins, which)
@@ -389,16 +391,15 @@ class Lockstep:
             out.noise, out.blurred = False, True
         return out
 
-    def judge_keys(self) -> None:
+    def judge_keys(self, code: Callable[[], object], hands: Callable[[], Hands]) -> None:
         """Say which keys served twice, and which draws the number of records decides.
 
-        What a draw is for shows when its numbers are used, and who holds the records at the end.
+        What a draw is for shows when its numbers are used, and who holds the records at the end. ``code`` runs the
+        user's Python once more, ``hands`` does so with an eye on keys.
         """
-        self._keys.judge(self.meetings.releases)
-        for draw in self._by_count:
-            lead = among_records(draw, self._holders)
-            called = "" if lead == draw else f", called at {spelled(lead)}"
-            self.find(led(found(Kind.RANDOMNESS_FROM_DATA, draw=draw, origin=f" ({COUNT}{called})"), lead))
+        self._keys.judge(self.meetings.releases, hands)
+        for draw, rate in self._by_count.items():
+            self.find(rate.told(draw, self._holders, self.counts, code))
 
     def _draw(self, key: Value, place: Place, drawn: Any) -> list[int]:
         """Remember who drew from a key: the numbers of the draw, if its key is not the same in every run."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.facts import Release
+from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.value import Value, host
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, handed_out, spelled
@@ -35,6 +36,22 @@ class Use:
     """Of a draw from several keys, of which some are alike."""
 
 
+BOTH = "the key is both drawn from and split"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two draws that are not independent, or a draw and the derivation of keys from its key."""
+
+    first: Place
+    second: Place
+    how: str = ""
+    copied: Place | None = None
+    """Where one key became several that are alike."""
+    derived: tuple[Place, ...] = ()
+    """Where the key of both was derived, if it was: in several places, or in one that came by it again."""
+
+
 @dataclasses.dataclass(eq=False)
 class Keys:
     """The keys of one run."""
@@ -50,10 +67,17 @@ class Keys:
     _again: set[Place] = dataclasses.field(default_factory=set)
     """Where a key was derived a second time, as in each step of a loop."""
     _thrown_away: set[int] = dataclasses.field(default_factory=set)
+    _both: dict[bytes, Pair] = dataclasses.field(default_factory=dict)
+    """Keys that were drawn from and split, too."""
+    _from: dict[bytes, bytes] = dataclasses.field(default_factory=dict)
+    """The key that each was derived from."""
+    _same_noise: list[tuple[Pair, frozenset[int], frozenset[int]]] = dataclasses.field(default_factory=list)
 
-    def derived(self, key: Value, place: Place) -> None:
+    def derived(self, key: Value, place: Place, parents: Sequence[Value] = ()) -> None:
         """Remember where keys were derived; those that came from there before are copies."""
         own = [(place.own, words) for words in _words(key)]
+        before = [words for parent in parents[:1] if is_key(parent.a) for words in _words(parent)]
+        self._from.update({words: before[0] for _, words in own} if len(before) == 1 else {})
         if key.copied is None and any(one in self._made for one in own):
             key.copied = place
             self._again.add(place)
@@ -68,7 +92,7 @@ class Keys:
         self._draws += [dataclasses.replace(use, row=row) for row in range(len(keys))] if alike else [use]
         for row, words in enumerate(keys):
             if words in self._parents:
-                self._both(self._parents[words], use.at)
+                self._serves_twice(words, self._parents[words], use.at)
             uses, number = self._uses.setdefault(words, []), first + row if alike else first
             if uses[-1:] != [number]:
                 uses.append(number)
@@ -83,25 +107,57 @@ class Keys:
         for words in _words(key):
             self._parents.setdefault(words, place)
             for before in self._uses.get(words, ())[:1]:
-                self._both(self._draws[before].at, place)
+                self._serves_twice(words, self._draws[before].at, place)
 
-    def judge(self, releases: Sequence[Release]) -> None:
-        """Say which keys served twice, now that it is known what each draw was for."""
+    def same_noise(self, pair: Pair, one: frozenset[int], other: frozenset[int]) -> None:
+        """Remember two releases whose noise is the same, by the draws that it is made of."""
+        self._same_noise.append((pair, one, other))
+
+    def judge(self, releases: Sequence[Release], hands: Callable[[], Hands]) -> None:
+        """Say which keys served twice, now that it is known what each draw was for.
+
+        ``hands`` watches the user's Python: it shows who handed the key out.
+        """
+        told: set[bytes] = set()
+        for words, pair in self._both.items():
+            if not self._follows(words, told):
+                self._tell(pair, words, told, hands)
+        for pair, one, other in self._same_noise:
+            uses = self._uses.items()
+            shared = [words for words, numbers in uses if one.intersection(numbers) and other.intersection(numbers)]
+            if not shared or not all(self._follows(words, told) for words in shared):
+                self._tell(pair, shared[0] if shared else None, told, hands)
         covering = frozenset().union(*(release.covering for release in releases))
         choosing = frozenset().union(*(release.choosing for release in releases)) - covering
-        for pair, words in self._shared(self._thrown_away - covering - choosing):
-            one, other = (self._draws[number] for number in pair)
+        for numbers, words in self._shared(self._thrown_away - covering - choosing):
+            one, other = (self._draws[number] for number in numbers)
             together = one.row is not None and other.row is not None
-            rounds = _rounds_apart(*pair, releases, together) if one.chooses and other.chooses else None
+            rounds = _rounds_apart(*numbers, releases, together) if one.chooses and other.chooses else None
             # the same numbers for the same batch, as where columns are drawn one by one, are no second use
-            if rounds is None and (one == other or choosing.issuperset(pair)):
+            if rounds is None and (one == other or choosing.issuperset(numbers)):
                 continue
             how = "" if rounds is None else f"for the batches of rounds {rounds[0]} and {rounds[1]}"
             if one.path != other.path and one.path and other.path:
                 how = f"steps {_step(one.path)} and {_step(other.path)} of a loop"
             copied = other.copied if one.copied is not None or other.copied in self._again else None
-            derived = list(self._derived.get(words, {}).values())
-            self.find(used_twice(one.at, other.at, how, copied, derived if len(derived) > 1 else ()))
+            if not self._follows(words, told):
+                pair = Pair(first=one.at, second=other.at, how=how, copied=copied)
+                self.find(used_twice(self._with_derivations(pair, words), hands))
+
+    def _tell(self, pair: Pair, words: bytes | None, told: set[bytes], hands: Callable[[], Hands]) -> None:
+        """Say that a key served twice; all that follows from it is said with that."""
+        pair = self._with_derivations(pair, words)
+        self.find(used_twice(pair, hands))
+        if words is not None:
+            told.add(words)
+            # two places that derive the same keys have them from one key
+            told.update([self._from[words]] if len(pair.derived) > 1 and words in self._from else [])
+
+    def _with_derivations(self, pair: Pair, words: bytes | None) -> Pair:
+        derived = () if words is None else tuple(self._derived.get(words, {}).values())
+        if len(derived) < 2:
+            derived = (pair.copied, pair.copied) if pair.copied is not None and pair.copied in self._again else ()
+        return dataclasses.replace(pair, derived=derived)
 
     def _shared(self, unused: set[int]) -> list[tuple[tuple[int, int], bytes]]:
         """Draws from one key: each with the first before it that is alike, and with the first that is not."""
@@ -115,33 +171,51 @@ class Keys:
                 firsts.setdefault(use, number)
         return sorted(pairs.items(), key=lambda pair: pair[0][1])
 
-    def _both(self, first: Place, second: Place) -> None:
+    def _serves_twice(self, words: bytes, first: Place, second: Place) -> None:
         # jax.random.binomial draws in two ways from one key and takes one of them: not the user's second use
         if first.own == second.own and first.entered is not None and first.entered == second.entered:
             return
-        self.find(used_twice(first, second, "the key is both drawn from and split"))
+        self._both.setdefault(words, Pair(first=first, second=second, how=BOTH))
+
+    def _follows(self, words: bytes | None, told: set[bytes]) -> bool:
+        """Whether it was said of a key, or of one that it was derived from, that it serves twice."""
+        while words is not None and words not in told:
+            words = self._from.get(words)
+        return words is not None
 
 
-def used_twice(
-    first: Place, second: Place, how: str = "", copied: Place | None = None, derived: Sequence[Place] = ()
-) -> Finding:
-    """Two draws of one key: first the line that copies the key, or that hands it out a second time.
-
-    ``derived`` are the places, if several, that derive the key of both from one.
-    """
-    lead = copied or handed_out(first, second)
-    known = lead.nearest in (first.nearest, second.nearest, None)
-    told = [how] if known else [how, f"called at {spelled(lead)}"]
-    if copied:
-        told = [how, f"both have their key from {spelled(copied)}"]
-    elif derived:
-        out = handed_out(derived[0], derived[1])
-        lead = derived[1] if out is NOWHERE else out
-        told = [how, f"{spelled(derived[0])} and {spelled(derived[1])} derive the same key"]
-    clause = "; ".join(filter(None, told))
+def used_twice(pair: Pair, hands: Callable[[], Hands]) -> Finding:
+    """Two draws of one key: first the line that copies the key, or that hands it out a second time."""
+    first, second = pair.first, pair.second
+    lead, told = _handed(pair, hands())
+    clause = "; ".join(filter(None, (pair.how, told)))
     again = "the same line" if spelled(first) == spelled(second) else spelled(second)
     how = f" ({clause})" if clause else ""
     return led(found(Kind.KEY_USED_TWICE, first=first, second=again, beside=[second], how=how), lead)
+
+
+def _handed(pair: Pair, hands: Hands) -> tuple[Place, str]:
+    """The line to look at first, and what it does, as a clause."""
+    known = {pair.first.nearest, pair.second.nearest, None}
+    both = [(pair.first, pair.second), *([(pair.derived[0], pair.derived[1])] if pair.derived else [])]
+    out = next((handed for one in both if (handed := hands.handed(*one)) is not None), None)
+    if out is not None and out.copies:
+        return out.at, f"{spelled(out.at)} copies the key"
+    if out is not None and out.at.nearest in known:
+        return out.at, ""
+    if out is not None and out.at.nearest == out.first.nearest:
+        return out.at, f"{spelled(out.at)} hands over the same key each time"
+    if out is not None:
+        return out.at, f"{spelled(out.first)} and {spelled(out.at)} hand over the same key"
+    if pair.copied is not None:
+        does = "derives the same key each time" if pair.derived else "copies the key"
+        return pair.copied, f"{spelled(pair.copied)} {does}"
+    if pair.derived:
+        lead = handed_out(*pair.derived[:2])
+        lead = pair.derived[1] if lead is NOWHERE else lead
+        return lead, f"{spelled(pair.derived[0])} and {spelled(pair.derived[1])} derive the same key"
+    lead = handed_out(pair.first, pair.second)
+    return lead, "" if lead.nearest in known else f"called at {spelled(lead)}"
 
 
 def copied_at(out: Value, ins: Sequence[Value], at: Place) -> Place | None:

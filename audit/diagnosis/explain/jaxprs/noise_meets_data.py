@@ -12,7 +12,7 @@ import numpy as np
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.facts import Idle, Mixed, Release, Scaled
 from audit.diagnosis.explain.jaxprs.joint_releases import Together
-from audit.diagnosis.explain.jaxprs.keys import used_twice
+from audit.diagnosis.explain.jaxprs.keys import Pair
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import (
     MIXES_NOISE,
@@ -37,7 +37,7 @@ FEWEST = {np.dtype(np.float16): 3, np.dtype(jnp.bfloat16): 4}
 FEWEST_ALIKE = 3
 """Coordinates in which two draws must be proportional before they are called the same."""
 EARLIER = "What later rounds read"
-OTHER_ROWS = "the batch of N and of N + 1 records is drawn or ordered differently: rows cannot be compared"
+OTHER_ROWS = "rows cannot be compared, since N and N + 1 records draw or order their batches differently"
 OTHER_BATCH = "its batch is drawn or ordered differently on the two sides"
 
 
@@ -46,6 +46,7 @@ class Meetings:
     """All places of one run where noise met data."""
 
     find: Callable[[Finding], None]
+    same_noise: Callable[[Pair, frozenset[int], frozenset[int]], None]
     readers: set[Reader] = dataclasses.field(default_factory=set)
     """Functions of the user's that were running while records were read."""
     releases: list[Release] = dataclasses.field(default_factory=list)
@@ -199,6 +200,7 @@ class Meetings:
             nonlinear=data.nonlinear,
             weights=data.weights,
             longer=data.longer,
+            kept=data.kept,
             filled=data.filled,
             doubled=data.doubled,
             unclipped=data.unclipped,
@@ -240,7 +242,8 @@ class Meetings:
                 rounds = list(dict.fromkeys(one.round for one in self.releases))
                 numbers = [1 + rounds.index(one.round) for one in (other, release)]
                 how = "" if len(set(numbers)) == 1 else f"rounds {numbers[0]} and {numbers[1]}"
-                self.find(used_twice(other.draw, release.draw, how, noise.copied))
+                pair = Pair(first=other.draw, second=release.draw, how=how, copied=noise.copied)
+                self.same_noise(pair, other.covering, release.covering)
                 break
         self._drawn.append((drawn, release))
 

@@ -4,39 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
-import numpy as np
 
 from audit.diagnosis.explain.broken_off import broken_off, ended, own_error
-from audit.diagnosis.explain.dispatch import Stated, implied_bound
-from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked
-from audit.diagnosis.explain.jaxprs.clipped_parts import made_longer, parts_apart, wrongly_measured
+from audit.diagnosis.explain.dispatch import Stated
+from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, ranked
 from audit.diagnosis.explain.jaxprs.ends import CannotFollowError
-from audit.diagnosis.explain.jaxprs.estimates import SLACK, pool, slack, unsure
-from audit.diagnosis.explain.jaxprs.facts import Idle, Release
+from audit.diagnosis.explain.jaxprs.estimates import pool, unsure
+from audit.diagnosis.explain.jaxprs.facts import Idle
 from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_together, looked_again
 from audit.diagnosis.explain.jaxprs.record_shares import Company
+from audit.diagnosis.explain.jaxprs.rounds import ROUNDS_TOGETHER, by_round, rounds_told
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there
+from audit.diagnosis.explain.jaxprs.short_rounds import too_little_noise
 from audit.diagnosis.explain.jaxprs.unbounded import unbounded_releases
 from audit.diagnosis.explain.jaxprs.uneven_noise import short_leaves
-from audit.diagnosis.explain.missing_noise import no_number
-from audit.diagnosis.explain.numbers_given import holder, not_handed, went_wrong
-from audit.diagnosis.explain.places import Place, Reader, among_records, spelled
+from audit.diagnosis.explain.places import Place, spelled
 from audit.diagnosis.explain.sentences import (
     NOISE,
     RECORDS,
     carried_unseen,
-    due_on_the_pair,
-    earlier_rounds,
-    held_again,
     idle,
     led,
     not_followed,
-    too_far,
-    too_little,
 )
 from audit.trials.threefry import fold_in
 from mechanisms.contract import Mechanism
@@ -104,7 +96,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         # among records of one length a median, or a maximum, is the same with and without one of them
         apart = [run_once(program, own, others_apart=True, company=shares.pop())]
     findings += [one for run in apart for one in (*run.lockstep.findings, *run.left) if one.kind != Kind.NOT_FOLLOWED]
-    unbounded = unbounded_releases(runs[best], grown, stated)
+    unbounded = unbounded_releases(program, runs[best], grown, stated)
     findings += [one for run in grown for one in run.lockstep.findings if one.kind in SHOWN_WHEN_GROWN]
     findings += unbounded
     if compared and not TAKEN_TOGETHER & {one.kind for one in findings}:
@@ -113,15 +105,15 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         findings += looked_again(program, key, runs[best], stated.due) if again else together
     longest = grown[0] if grown else runs[best]
     # one leaf's noise says more than the mean over all of them
-    short = short_leaves(_by_round(program, longest).values(), stated.due)
-    findings += short or _too_little(program, runs, stated)
+    short = short_leaves(by_round(program, longest).values(), stated.due)
+    findings += short or too_little_noise(program, runs, stated)
     if OTHER_REASONS.isdisjoint(one.kind for one in findings):
         findings += always_there(program, key, runs, stated)
     releases = [one for run in runs for one in run.lockstep.meetings.releases]
     correlated = dict.fromkeys(one.draw for one in releases if one.correlated)
     why = "is made of random numbers in a way that is not followed: its coordinates may depend on one another"
     findings += [not_followed(f"the noise of {spelled(at)} {why}", at) for at in correlated]
-    rounds = [releases for run in runs for releases in _by_round(program, run).values()]
+    rounds = [releases for run in runs for releases in by_round(program, run).values()]
     together = dict.fromkeys(one.at for own in rounds for one in own if one.unknown == ROUNDS_TOGETHER)
     findings += [not_followed(f"{ROUNDS_TOGETHER}: {spelled(at)}", at) for at in together]
     unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)
@@ -142,7 +134,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         findings.append(not_followed(why))
     return Explanation(
         findings=ranked(without_consequences(findings, bool(unfollowed))),
-        rounds=_rounds(program, runs),
+        rounds=rounds_told(program, runs),
         covered=Covered(
             draws=len(set().union(*(run.lockstep.draws for run in runs))),
             releases=len({(one.at, one.draw) for run in runs for one in run.lockstep.meetings.releases}),
@@ -163,7 +155,6 @@ SHOWN_WHEN_SHORT = {Kind.NOISE_SCALE_FROM_DATA: NOISE, Kind.RECORDS_MIXED_BEFORE
 
 OTHER_REASONS = frozenset(Kind) - {Kind.KEY_USED_TWICE, Kind.TOO_LITTLE_NOISE, Kind.NOT_FOLLOWED}
 """Findings for which a record may move a release whose batch does not hold it."""
-ROUNDS_TOGETHER = "the rounds of the transcript cannot be told apart"
 FOLLOWING = {Kind.RECORDS_MIXED_BEFORE_SUM: 1, Kind.CHANGED_AFTER_RELEASE: 2}
 """What follows where a round has no noise, and the first lines that tell: where raw data come from."""
 TAKEN_TOGETHER = frozenset({Kind.RECORDS_MIXED_BEFORE_SUM, Kind.CLIPPED_AFTER_SUM})
@@ -218,159 +209,6 @@ def _carried_alone(runs: Sequence[Run]) -> Place | None:
     """Where sums are carried into later rounds, if the record joined no later round of a run, too."""
     told = [one for run in runs for one in run.lockstep.meetings.releases if one.carried is not None]
     return None if not told or any(one.joined_again for one in told) else told[0].carried
-
-
-def _by_round(program: Program, run: Run) -> dict[tuple[Any, ...], list[Release]]:
-    rounds: dict[tuple[Any, ...], list[Release]] = {}
-    meetings = run.lockstep.meetings
-    for release in meetings.together.charged(meetings.releases):
-        rounds.setdefault(release.round, []).append(release)
-    return _unrolled(program.rounds, rounds) if len(rounds) == 1 < program.rounds else rounds
-
-
-def _unrolled(number: int, rounds: dict[tuple[Any, ...], list[Release]]) -> dict[tuple[Any, ...], list[Release]]:
-    """The rounds of a loop in Python whose steps do not read one another; their releases come in the loop's order."""
-    (name, releases), size = next(iter(rounds.items())), sum(map(len, rounds.values())) // number
-    parts = [releases[start : start + size] for start in range(0, size * number, size)] if size else []
-    shapes = {tuple(release.moved.shape for release in part) for part in parts}
-    if size * number == len(releases) and len(shapes) == 1:
-        return {(*name, step): part for step, part in enumerate(parts)}
-    if all(release.moved.shape[:1] == (number,) and not release.blocks for release in releases):
-        # noise was added to all rounds at once
-        return {(*name, step): [_row(release, step) for release in releases] for step in range(number)}
-    return {name: [dataclasses.replace(one, unknown=one.unknown or ROUNDS_TOGETHER) for one in releases]}
-
-
-def _row(release: Release, step: int) -> Release:
-    return dataclasses.replace(release, moved=release.moved[step], variance=release.variance[step], terms=None)
-
-
-def _is_judged(releases: Sequence[Release]) -> bool:
-    return not any(release.unknown for release in releases)
-
-
-def _cost(releases: Sequence[Release]) -> float:
-    return float(np.sqrt(sum(release.cost**2 for release in releases)))
-
-
-def _sensitivity(releases: Sequence[Release]) -> float:
-    return float(np.sqrt(sum(np.sum(np.square(one.moved)) for one in releases)))
-
-
-def _deviation(releases: Sequence[Release]) -> float:
-    return float(np.sqrt(np.mean(np.concatenate([one.variance.ravel() for one in releases]))))
-
-
-def _rounds(program: Program, runs: Sequence[Run]) -> tuple[Round, ...]:
-    """Of every round the run in which it cost most, among those in which all of it was followed if there are any."""
-    worst: dict[tuple[Any, ...], list[Release]] = {}
-
-    def rank(releases: Sequence[Release]) -> tuple[bool, float]:
-        return _is_judged(releases), _cost(releases)
-
-    for run in runs:
-        for number, releases in _by_round(program, run).items():
-            if number not in worst or rank(releases) > rank(worst[number]):
-                worst[number] = releases
-    told = []
-    for number, releases in enumerate(worst.values(), start=1):
-        top, cost = max(releases, key=lambda release: release.cost), _cost(releases)
-        told.append(
-            Round(
-                number=number,
-                sensitivity=_sensitivity(releases),
-                noise_deviation=_deviation(releases),
-                multiplier=1 / cost if cost else float("inf"),
-                lines=(*top.at.own[:1], *top.at.library),
-                exact=all(one.exact for one in releases),
-                judged=_is_judged(releases),
-            )
-        )
-    return tuple(told)
-
-
-def _too_little(program: Program, runs: Sequence[Run], stated: Stated) -> list[Finding]:
-    multiplier, due = stated.noise_multiplier, stated.due
-    if multiplier is None or due is None:
-        return []
-    worst: tuple[float, list[Release], set[Reader]] = (0.0, [], set())
-    for run in runs:
-        for releases in _by_round(program, run).values():
-            if _is_judged(releases) and _cost(releases) > worst[0]:
-                worst = _cost(releases), releases, run.lockstep.meetings.readers
-    cost, releases, readers = worst
-    if cost * due <= 1 + slack(releases):
-        return []
-    top = max(releases, key=lambda release: release.cost)
-    origin = top.origin if isinstance(top.origin, Place) else top.at
-    if top.lost is not None:
-        return [no_number(f"what is released at {spelled(top.at)}", origin=origin, made=top.lost)]
-    exceeds = _exceeds(releases, program, stated)
-    least, most = (side(_deviation([release]) for release in releases) for side in (min, max))
-    uneven = most > (1 + SLACK) * least
-    apart, parts = parts_apart(releases, implied_bound(stated, None if uneven else most), exceeds)
-    weight, more, lead = top.weighted if exceeds or apart else None, "", among_records(top.at, readers)
-    known, after = None, ""
-    if top.carried is not None and _kept_before(program, runs, due):
-        lead, weight = among_records(top.carried, readers), None
-        more = earlier_rounds(top.carried, lead)
-    elif (again := made_longer(releases, due * program.reach)) is not None:
-        (lead, since), weight = again, top.weighted
-        more = f"{too_far(stated.clip) if exceeds else ''}{since}"
-    elif exceeds and top.doubled is not None:
-        lead, more = top.doubled, f"{too_far(stated.clip)}{held_again(top.doubled)}"
-    elif exceeds or apart:
-        lead = parts or (origin if weight is None else weight.factor)
-        where = "" if weight is None else f" ({spelled(weight.at)})"
-        more = f"{too_far(stated.clip)}{where}{apart}" if exceeds else apart
-        if (wrong := wrongly_measured(releases, stated.clip)) is not None:
-            lead, since = wrong
-            more += since
-    else:
-        right = multiplier * (stated.clip or _sensitivity(releases))
-        last = top.resized
-        if last is not None and last.again and abs(last.before - right) <= SLACK * right and abs(last.times) < 1:
-            # before that it was as large as it should be
-            lead = not_handed(program.trace_again, last.at, last.times)
-            after = f" It has the right one, {right:.4g}, until {spelled(last.at)} multiplies it by {last.times:.4g}."
-        else:
-            inner = went_wrong(program.trace_again, [top.draw, top.at], right, _deviation([top]))
-            made = None if inner is not None else holder(program.trace_again, top.draw, _deviation([top]))
-            lead, known = (made or lead, None) if inner is None else (inner, right)
-    noisy = top.variance[top.variance > 0]
-    bare = (top.variance.size - noisy.size, top.variance.size) if 0 < noisy.size < top.variance.size else None
-    return [
-        too_little(
-            known=known,
-            after=after,
-            lead=lead,
-            bare=bare,
-            between=(least, most) if uneven else None,
-            cancels=top.cost > (1 + SLACK) * top.cost_apart,
-            summed=top.summed or origin is top.at,
-            beside=[one for one in (weight and weight.at, top.carried) if one is not None],
-            more=more,
-            at=top.at,
-            draw=top.draw,
-            origin=origin,
-            sensitivity=_sensitivity(releases),
-            deviation=_deviation([top] if uneven else releases) if bare is None else float(np.sqrt(np.mean(noisy))),
-            multiplier=1 / cost,
-            stated=multiplier,
-            due=due_on_the_pair(multiplier, due),
-        )
-    ]
-
-
-def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:
-    """Whether rounds in which nothing of an earlier one is left keep the promise."""
-    rounds = [releases for run in runs for releases in _by_round(program, run).values()]
-    fresh = [own for own in rounds if _cost(own) > 0 and not any(release.carried for release in own)]
-    return bool(fresh) and all(_cost(own) * due <= 1 + slack(own) for own in fresh)
-
-
-def _exceeds(releases: Sequence[Release], program: Program, stated: Stated) -> bool:
-    return stated.clip is not None and _sensitivity(releases) > program.reach * stated.clip * (1 + SLACK)
 
 
 def without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[Finding]:

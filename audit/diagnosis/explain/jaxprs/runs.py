@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence, Set
 from typing import Any
 
@@ -14,6 +15,7 @@ from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.backward_passes import own_lines
 from audit.diagnosis.explain.jaxprs.ends import CannotFollowError, FirstRoundEnded
 from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
+from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.not_a_number import is_no_number
@@ -74,6 +76,14 @@ class Program:
     def trace_again(self) -> None:
         """Run the user's Python once more, as far as JAX has not kept what it traced."""
         jax.make_jaxpr(self.function)(jax.random.key(0), self.sides[0])
+
+    def hands(self) -> Hands:
+        """Who handed out keys while that ran."""
+        return self._hands
+
+    @functools.cached_property
+    def _hands(self) -> Hands:
+        return Hands(self.trace_again)
 
     def fewer(self, key: jax.Array) -> Program | None:
         """The same with one of the other records left out; None where the code does not take so few."""
@@ -211,12 +221,12 @@ def run_once(
             return Run(lockstep=lockstep, left=())
         except CannotFollowError as error:
             lockstep.meetings.together.broken_off = True
-            lockstep.judge_keys()
+            lockstep.judge_keys(program.trace_again, program.hands)
             return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
         first = scale == whole == 1.0 and not others_apart
         if first and lockstep.lined_up is not None and not _places_do_not_matter(program, arguments, outs):
             lockstep.meetings.out_of_line(lockstep.lined_up)
-    lockstep.judge_keys()
+    lockstep.judge_keys(program.trace_again, program.hands)
     for out in outs:
         lockstep.meetings.together.see(out.open)
     for finding in lockstep.meetings.together.seen_too_early():

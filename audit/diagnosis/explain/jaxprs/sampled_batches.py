@@ -36,7 +36,8 @@ def always_there(program: Program, key: jax.Array, runs: Sequence[Run], stated: 
     origin = top.origin if isinstance(top.origin, Place) else top.at
     constant = runs[-1].lockstep.constant_choice
     by = taken[0] if taken else NOWHERE
-    return [in_every_batch(origin=origin, at=top.at, runs=number, rate=rate, constant=constant, taken=by)]
+    kept = None if taken else top.kept
+    return [in_every_batch(origin=origin, at=top.at, runs=number, rate=rate, constant=constant, taken=by, kept=kept)]
 
 
 def _moved(run: Run) -> Release | None:

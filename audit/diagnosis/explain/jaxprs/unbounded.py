@@ -12,14 +12,14 @@ from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.clipped_parts import wrongly_measured
 from audit.diagnosis.explain.jaxprs.facts import Release, Weight
 from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES
-from audit.diagnosis.explain.jaxprs.runs import Run, listed
+from audit.diagnosis.explain.jaxprs.runs import Program, Run, listed
 from audit.diagnosis.explain.places import Place, handed_out, spelled
 from audit.diagnosis.explain.sentences import after_sum, found, led
 
 SLACK = 0.02
 
 
-def unbounded_releases(plain: Run, grown: Sequence[Run], stated: Stated) -> list[Finding]:
+def unbounded_releases(program: Program, plain: Run, grown: Sequence[Run], stated: Stated) -> list[Finding]:
     """Releases that move further with every larger record, and sums that do but are bounded after the sum.
 
     A gradient may vanish at one size of a record and not at a larger one, so each is compared with the record as it is,
@@ -47,19 +47,24 @@ def unbounded_releases(plain: Run, grown: Sequence[Run], stated: Stated) -> list
             after.setdefault(small.nonlinear, origin)
     readers = plain.lockstep.meetings.readers
     findings = [after_sum(at=at, origin=origin, readers=readers) for at, origin in after.items()]
-    return findings + [
-        _not_clipped(own, bounded, origin=origin, at=at, clip=stated.clip) for (origin, at), own in unbounded.items()
-    ]
+    for (origin, at), own in unbounded.items():
+        rounds = {small.round for small, _ in own}
+        # a record is as long as all of its parts
+        whole = [one for one in less if one.round in rounds]
+        measured = wrongly_measured(whole, stated.clip, code=program.trace_again)
+        findings.append(_not_clipped(own, bounded, measured, origin=origin, at=at))
+    return findings
 
 
 Grown = Sequence[tuple[Release, Release]]
 """Releases of a record that was made larger, and still larger."""
 
 
-def _not_clipped(grown: Grown, bounded: Grown, *, origin: Place, at: Place, clip: float | None) -> Finding:
+def _not_clipped(grown: Grown, bounded: Grown, wrong: tuple[Place, str] | None, *, origin: Place, at: Place) -> Finding:
     """Where the rest of the record is bounded, what bounds it has left these out: its line stands first.
 
-    Where these are multiplied by a number that bounds nothing, the line that computes it does.
+    Where these are multiplied by a number that bounds nothing, the line that computes it does, or the one that is
+    ``wrong`` about their length, which comes with a clause.
     """
     names = [one.output for one, _ in grown if one.output] if bounded else []
     leaves = f" for {listed(names)}" if names else ""
@@ -78,7 +83,6 @@ def _not_clipped(grown: Grown, bounded: Grown, *, origin: Place, at: Place, clip
         factor, weighed = next(iter(failed))
         told = found(Kind.NOT_CLIPPED, factor=factor, weighed=weighed, origin=origin, at=at, **words)
         where = f"The number of {spelled(factor)}, by which the record is multiplied at {spelled(weighed)},"
-        wrong = wrongly_measured([small for small, _ in grown], clip)
         since = "" if wrong is None else wrong[1]
         told = dataclasses.replace(told, says=f"{told.says} {where} does not bound it{since}.")
         return told if wrong is None else led(told, wrong[0])

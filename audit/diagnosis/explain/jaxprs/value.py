@@ -25,6 +25,7 @@ from audit.diagnosis.explain.jaxprs.facts import (
 )
 from audit.diagnosis.explain.jaxprs.key_words import Words, is_key
 from audit.diagnosis.explain.places import Place
+from audit.diagnosis.explain.wrong_lengths import Number
 from mechanisms.adapters.noise_terms import Terms
 
 COUNT = "the number of records"
@@ -107,12 +108,16 @@ class Value:
     """One number a record, in however many coordinates it stands."""
     made: Place | None = None
     """Where such a number was last computed, other than by differentiation."""
-    rooted: tuple[Place, float] | None = None
-    """Where a root was taken for such a number, as for a length, and that root."""
+    numbers: tuple[Number, ...] = ()
+    """Such numbers that it is made of, from those on that were made of entries of the record, and where."""
     weights: tuple[Weight, ...] = ()
     """Where each part of a record was last multiplied by a number of its own, other than by differentiation."""
     longer: Place | None = None
     """Where the record was last made longer after that."""
+    steady: Place | None = None
+    """Where a number for each record was made that neither draws nor what records hold decide, such as a mask."""
+    kept: Place | None = None
+    """The same of one by which the record was multiplied, and which takes it."""
     filled: Place | None = None
     """Where the smaller side got padding in the record's place; of a sum, if that padding counts in it."""
     doubled: Place | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from audit.diagnosis.explain.jaxprs.facts import Weight
 from audit.diagnosis.explain.jaxprs.noise import SUMS
 from audit.diagnosis.explain.jaxprs.value import Value, first, host
 from audit.diagnosis.explain.places import Place
+from audit.diagnosis.explain.wrong_lengths import Number
 
 WEIGHING = frozenset({"mul", "div", "dot_general"})
 SAME_NUMBERS = frozenset(
@@ -17,7 +19,8 @@ SAME_NUMBERS = frozenset(
     | {"stop_gradient", "reduce_precision", "device_put", "optimization_barrier"}
 )
 """Equations whose results are the numbers that they are given."""
-ROOTS = frozenset({"sqrt", "cbrt", "pow"})
+MOST_NUMBERS = 256
+"""Of a record's own that one is said to be made of."""
 LENGTHENING = SUMS | WEIGHING | {"reduce_sum", "cumsum", "psum"}
 CUTTING = frozenset({"clamp", "min", "max"})
 SLACK = 0.02
@@ -32,7 +35,10 @@ def weigh(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool)
         out.single = np.size(out.a) == records or (name == "broadcast_in_dim" and ins[0].single)
     if out.single:
         out.made = _made(name, out, ins, at, derived)
-        out.rooted = (at, _length(out)) if name in ROOTS and not derived else _rooted(out, ins)
+        out.numbers = _numbers(out, ins, at, derived)
+    if (_is_own(out) or out.differs) and np.ndim(out.b) and not (out.values or out.random or derived):
+        out.steady = first(value.steady for value in ins) or at
+    out.kept = first(value.kept for value in ins) or (None if derived else _kept(name, ins, at))
     out.filled = _filled(out, ins, at)
     out.doubled = first(value.doubled for value in ins if value.differs)
     if out.doubled is None and name == "gather" and out.values and out.tag is not None and ins[0].tag is not None:
@@ -71,10 +77,32 @@ def _made(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool)
     return same[0] if len(same) == 1 else at
 
 
-def _rooted(out: Value, ins: Sequence[Value]) -> tuple[Place, float] | None:
-    """The root that a number is made of; of several, as for the largest of them, the one that it is."""
-    roots = [value.rooted for value in ins if value.rooted is not None]
-    return first((*(root for root in roots if root[1] == _length(out)), *roots))
+def _numbers(out: Value, ins: Sequence[Value], at: Place, derived: bool) -> tuple[Number, ...]:
+    """The numbers of the record's that a number is made of, and itself; what only hands one on is none of them."""
+    before = tuple(dict.fromkeys(number for value in ins if value.single for number in value.numbers))
+    if derived or not out.values or any(number.value == _length(out) for number in before):
+        return before
+    return (*before, Number(at, _length(out), first=not before))[-MOST_NUMBERS:]
+
+
+def _kept(name: str, ins: Sequence[Value], at: Place) -> Place | None:
+    """Where a mask or weight was made that takes the record, if neither draws nor records decide it."""
+    records = [value for value in ins if _is_own(value) and value.values]
+    masks = ins[:1] if name == "select_n" else ins if name in WEIGHING else ()
+    for mask in masks:
+        # a constant over a number of the record's, on one line, is no mask
+        divided = name == "div" and (mask is not ins[0] or mask.steady is None or mask.steady.nearest == at.nearest)
+        if mask.steady is not None and not divided and any(_takes(mask, record) for record in records):
+            return mask.steady
+    return None
+
+
+def _takes(mask: Value, record: Value) -> bool:
+    """Whether a mask is not zero where the record is."""
+    if _is_own(mask):
+        return _length(mask) > 0
+    alike = np.shape(mask.b) == np.shape(record.b)
+    return alike and _length(dataclasses.replace(mask, tag=record.tag, single=False)) > 0
 
 
 def _filled(out: Value, ins: Sequence[Value], at: Place) -> Place | None:
@@ -122,7 +150,7 @@ def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
         before, by = _length(record), _length(factor)
         divided = name == "div" and tagged[-1] is factor
         times = float(np.divide(1.0, by)) if divided else by
-    return Weight(at, factor.made or at, _longest(record), before * times, times, factor.rooted)
+    return Weight(at, factor.made or at, _longest(record), before * times, times, factor.numbers)
 
 
 def _longest(value: Value) -> float:

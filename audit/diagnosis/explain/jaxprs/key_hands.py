@@ -1,0 +1,205 @@
+"""Which line of the user's hands one key out twice, or copies it: Python does that, and no equation of JAX shows it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from audit.diagnosis.explain.places import Frame, Place, is_nested, named_at, names_read
+from audit.trials.library_files import is_library
+from mechanisms.adapters.watched_calls import calls_told_to
+
+RANDOM = getattr(getattr(jax.random.split, "__code__", None), "co_filename", "")
+"""The file in which JAX takes keys from its users; in a version where that is not known, nothing is."""
+MOST_HELD = 256
+"""Entries of a list that are looked at."""
+DEEPEST_HELD = 3
+"""Lists inside of lists that are looked at."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Handed:
+    """Where a key is handed out twice."""
+
+    at: Place
+    """The line that does it a second time, or that copies the key."""
+    first: Place
+    """The line that does it the first time."""
+    copies: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Taken:
+    """A function of JAX that was given a key: the key's identity, and the calls of the user's that were running."""
+
+    key: int
+    stack: tuple[tuple[int, Frame], ...]
+    """A number for each call, and its line; the innermost first."""
+
+    def is_at(self, place: Place) -> bool:
+        """Whether an equation that it made stands at a place: inside of a loop JAX knows no lines around the loop."""
+        own = tuple(dict.fromkeys(frame for _, frame in self.stack))
+        return bool(place.own) and own[: len(place.own)] == place.own
+
+
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """What a call of the user's held when it returned: the names of one key, and of lists that hold it twice."""
+
+    names: frozenset[str]
+    lists: frozenset[str]
+
+
+class Hands:
+    """One run of the user's Python, with all that was done to keys."""
+
+    def __init__(self, code: Callable[[], object]):
+        self._taken: list[_Taken] = []
+        self._held: dict[tuple[int, int], _Held] = {}
+        self._outside: set[tuple[int, int]] = set()
+        """Calls, and keys that they have from the function around theirs."""
+        self._copied: dict[int, Place] = {}
+        """Where a function returned a list that holds a key twice, by the key."""
+        self._running: dict[FrameType, int] = {}
+        self._calls = itertools.count()
+        # an identity is that of one object as long as the object lives
+        self._alive: list[Any] = []
+        with calls_told_to(self._watch):
+            code()
+        self._alive.clear()
+
+    def handed(self, first: Place, second: Place) -> Handed | None:
+        """Where the key of two draws, or of two derivations, was handed out twice; None if Python does not show it."""
+        for number, other in enumerate(self._taken):
+            if not other.is_at(second):
+                continue
+            for one in self._taken[:number]:
+                if one.key == other.key and one.is_at(first):
+                    return self._found(one, other)
+        own = [one for one in self._taken if one.is_at(second)]
+        return self._from_outside(own[0]) if first.own == second.own and len(own) == 1 else None
+
+    def _from_outside(self, taken: _Taken) -> Handed | None:
+        """Where a function that runs in each step of a loop takes a key of the function around it."""
+        for depth, (call, _) in enumerate(taken.stack):
+            if (call, taken.key) in self._outside:
+                at = _place(frame for _, frame in taken.stack[depth:])
+                return Handed(at=at, first=at)
+        return None
+
+    def _found(self, one: _Taken, other: _Taken) -> Handed | None:
+        before = dict(one.stack)
+        depth = next((depth for depth, (call, _) in enumerate(other.stack) if call in before), None)
+        if depth is None:
+            return None
+        call, line = other.stack[depth]
+        frames = [frame for _, frame in other.stack]
+        told = Handed(at=_place(frames[depth:]), first=_place([before[call]]))
+        if one.key in self._copied:
+            return dataclasses.replace(told, at=self._copied[one.key], copies=True)
+        held = self._held.get((call, one.key), _Held(frozenset(), frozenset()))
+        if (copy := _copy_of(held, before[call], line)) is not None:
+            return dataclasses.replace(told, at=_place([copy, *frames[depth + 1 :]]), copies=True)
+        if before[call] == line and depth and is_nested(frames[depth - 1], line):
+            # a function inside of this one, such as the body of a loop
+            return dataclasses.replace(told, at=_place(frames[depth - 1 :]))
+        return told
+
+    def _watch(self, frame: FrameType, event: str, returned: Any) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and path == RANDOM:
+            self._take(frame)
+        elif path.startswith("<") or is_library(path):
+            return
+        elif event == "call":
+            self._running[frame] = next(self._calls)
+        elif event == "return" and frame in self._running:
+            self._leave(frame, self._running.pop(frame), returned)
+
+    def _take(self, frame: FrameType) -> None:
+        key, outer = frame.f_locals.get("key"), frame.f_back
+        if not _is_key(key) or outer is None or outer.f_code.co_filename == RANDOM:
+            return
+        stack = []
+        while outer is not None:
+            if outer in self._running:
+                stack.append((self._running[outer], (outer.f_code.co_filename, outer.f_lineno)))
+            outer = outer.f_back
+        self._alive.append(key)
+        self._taken.append(_Taken(id(key), tuple(stack)))
+
+    def _leave(self, frame: FrameType, call: int, returned: Any) -> None:
+        local = dict(frame.f_locals)
+        names: dict[int, set[str]] = {}
+        lists: dict[int, set[str]] = {}
+        for name, value in local.items():
+            if _is_key(value):
+                names.setdefault(id(value), set()).add(name)
+                self._outside.update([(call, id(value))] if name in frame.f_code.co_freevars else [])
+                self._alive.append(value)
+            for key in _twice(value):
+                lists.setdefault(id(key), set()).add(name)
+                self._alive.append(key)
+        for key in {*names, *lists}:
+            own = frozenset(names.get(key, ())), frozenset(lists.get(key, ()))
+            self._held[call, key] = _Held(*own)
+        line = frame.f_code.co_filename, frame.f_lineno
+        for key in _twice(returned):
+            self._alive.append(key)
+            made = [named_at(line, name) for name in lists.get(id(key), ())]
+            self._copied.setdefault(id(key), _place([next((at for at in made if at is not None), line)]))
+
+
+def _copy_of(held: _Held, first: Frame, second: Frame) -> Frame | None:
+    """The line that puts a key into a list twice, or that gives it a second name which the second use reads."""
+    made = [at for at in (named_at(second, name) for name in sorted(held.lists)) if at is not None]
+    if made:
+        return made[0]
+    one, other = (held.names & names_read(line) for line in (first, second))
+    if not one or not other or one & other:
+        return None
+    return next((at for at in (named_at(second, name) for name in sorted(other) + sorted(one)) if at is not None), None)
+
+
+def _place(frames: Iterable[Frame]) -> Place:
+    return Place(own=tuple(dict.fromkeys(frames)))
+
+
+def _twice(value: Any) -> list[Any]:
+    """Keys that a list, a dictionary or a record of the user's holds more than once."""
+    seen: dict[int, tuple[Any, int]] = {}
+    for key in itertools.islice(_keys_in(value, DEEPEST_HELD), MOST_HELD):
+        seen[id(key)] = key, seen.get(id(key), (key, 0))[1] + 1
+    return [key for key, times in seen.values() if times > 1]
+
+
+def _keys_in(value: Any, deep: int) -> Iterator[Any]:
+    if isinstance(value, dict):
+        inside: Iterable[Any] = value.values()
+    elif isinstance(value, list | tuple):
+        inside = value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        inside = vars(value).values() if hasattr(value, "__dict__") else ()
+    else:
+        return
+    for one in list(inside)[:MOST_HELD]:
+        if _is_key(one):
+            yield one
+        elif deep:
+            yield from _keys_in(one, deep - 1)
+
+
+def _is_key(value: Any) -> bool:
+    """Whether it is one key, new or old, while JAX traces."""
+    if not isinstance(value, Tracer):
+        return False
+    typed = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return bool(typed or (value.dtype == np.uint32 and value.shape[-1:] == (2,)))

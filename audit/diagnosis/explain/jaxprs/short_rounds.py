@@ -1,0 +1,173 @@
+"""Rounds whose noise is too small for what the record moves, and the line that is the cause."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from audit.diagnosis.explain.dispatch import Stated, implied_bound
+from audit.diagnosis.explain.findings import Finding
+from audit.diagnosis.explain.jaxprs.clipped_parts import made_longer, parts_apart, wrongly_measured
+from audit.diagnosis.explain.jaxprs.estimates import SLACK, slack
+from audit.diagnosis.explain.jaxprs.facts import Release, Weight
+from audit.diagnosis.explain.jaxprs.rounds import by_round, cost, deviation, is_judged, sensitivity
+from audit.diagnosis.explain.jaxprs.runs import Program, Run
+from audit.diagnosis.explain.library_closures import maker
+from audit.diagnosis.explain.missing_noise import no_number
+from audit.diagnosis.explain.numbers_given import holder, not_handed, own_bound, went_wrong
+from audit.diagnosis.explain.places import NOWHERE, Place, Reader, among_records, spelled
+from audit.diagnosis.explain.sentences import (
+    due_on_the_pair,
+    earlier_rounds,
+    held_again,
+    put_before,
+    too_far,
+    too_little,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Why noise is too small: the line to look at first, and what its sentence says of it."""
+
+    lead: Place
+    more: str = ""
+    """A clause about what the record moves."""
+    known: float | None = None
+    """The right deviation, where the function of that line is given it."""
+    after: str = ""
+    """One more sentence."""
+    weight: Weight | None = None
+    """Where the record is clipped, if that is the fault."""
+
+
+def too_little_noise(program: Program, runs: Sequence[Run], stated: Stated) -> list[Finding]:
+    """That the noise of some round is too small for the stated multiplier."""
+    multiplier, due = stated.noise_multiplier, stated.due
+    if multiplier is None or due is None:
+        return []
+    worst: tuple[float, list[Release], set[Reader]] = (0.0, [], set())
+    for run in runs:
+        for releases in by_round(program, run).values():
+            if is_judged(releases) and cost(releases) > worst[0]:
+                worst = cost(releases), releases, run.lockstep.meetings.readers
+    most_cost, releases, readers = worst
+    if most_cost * due <= 1 + slack(releases):
+        return []
+    top = max(releases, key=lambda release: release.cost)
+    origin = top.origin if isinstance(top.origin, Place) else top.at
+    if top.lost is not None:
+        return [no_number(f"what is released at {spelled(top.at)}", origin=origin, made=top.lost)]
+    least, most = (side(deviation([release]) for release in releases) for side in (min, max))
+    uneven = most > (1 + SLACK) * least
+    carried = top.carried is not None and _kept_before(program, runs, due)
+    cause = _earlier(program, top, readers) if carried else _cause(program, releases, readers, stated, uneven=uneven)
+    noisy = top.variance[top.variance > 0]
+    bare = (top.variance.size - noisy.size, top.variance.size) if 0 < noisy.size < top.variance.size else None
+    moved, summed = sensitivity(releases), _summed(releases)
+    return [
+        too_little(
+            known=cause.known,
+            after=cause.after,
+            lead=cause.lead,
+            bare=bare,
+            between=(least, most) if uneven else None,
+            cancels=top.cost > (1 + SLACK) * top.cost_apart,
+            summed=top.summed or origin is top.at,
+            changed=bool(summed) and abs(moved - summed) > SLACK * moved,
+            beside=[one for one in (cause.weight and cause.weight.at, top.carried) if one is not None],
+            more=cause.more,
+            at=top.at,
+            draw=top.draw,
+            origin=origin,
+            sensitivity=moved,
+            deviation=deviation([top] if uneven else releases) if bare is None else float(np.sqrt(np.mean(noisy))),
+            multiplier=1 / most_cost,
+            stated=multiplier,
+            due=due_on_the_pair(multiplier, due),
+        )
+    ]
+
+
+def _earlier(program: Program, top: Release, readers: set[Reader]) -> Cause:
+    """Sums of earlier rounds without their noise.
+
+    An optimiser that adds up and then adds noise, both in one call, is wrong where it was put together.
+    """
+    carried = top.carried or NOWHERE
+    lead = among_records(carried, readers)
+    more = earlier_rounds(carried, lead)
+    made = maker(program.trace_again, carried) if carried.own[:1] and carried.own[0] in top.at.own else None
+    return Cause(lead=lead, more=more) if made is None else Cause(lead=made, more=f"{more}; {put_before(made)}")
+
+
+def _cause(
+    program: Program, releases: Sequence[Release], readers: set[Reader], stated: Stated, *, uneven: bool
+) -> Cause:
+    """A record that moves more than it may, or else noise that is too small."""
+    top = max(releases, key=lambda release: release.cost)
+    own = None if uneven else _own_bound(program, releases, stated)
+    clip = stated.clip if own is None else own
+    exceeds = _exceeds(releases, program, clip)
+    longest = max(deviation([release]) for release in releases)
+    apart, parts = parts_apart(releases, own or implied_bound(stated, None if uneven else longest), exceeds)
+    far = too_far(clip, own=own is not None) if exceeds else ""
+    if (again := made_longer(releases, (stated.due or 1.0) * program.reach)) is not None:
+        return Cause(lead=again[0], more=f"{far}{again[1]}", weight=top.weighted)
+    if exceeds and top.doubled is not None:
+        return Cause(lead=top.doubled, more=f"{far}{held_again(top.doubled)}", weight=top.weighted)
+    if exceeds or apart:
+        weight = top.weighted
+        origin = top.origin if isinstance(top.origin, Place) else top.at
+        where = "" if weight is None else f" ({spelled(weight.at)})"
+        more, lead = f"{far}{where if exceeds else ''}{apart}", parts or (origin if weight is None else weight.factor)
+        if (wrong := wrongly_measured(releases, clip, code=program.trace_again)) is not None:
+            lead, more = wrong[0], more + wrong[1]
+        return Cause(lead=lead, more=more, weight=weight)
+    moved, summed = sensitivity(releases), _summed(releases)
+    # a sum that is divided before its noise needs less of it
+    right = (stated.noise_multiplier or 1.0) * (
+        moved if stated.clip is None else stated.clip * moved / (summed or moved)
+    )
+    last = top.resized
+    if last is not None and last.again and abs(last.before - right) <= SLACK * right and abs(last.times) < 1:
+        # before that it was as large as it should be
+        lead = not_handed(program.trace_again, last.at, last.times)
+        after = f" It has the right one, {right:.4g}, until {spelled(last.at)} multiplies it by {last.times:.4g}."
+        return Cause(lead=lead, after=after)
+    inner = went_wrong(program.trace_again, [top.draw, top.at], right, deviation([top]))
+    if inner is not None:
+        return Cause(lead=inner, known=right)
+    made = holder(program.trace_again, top.draw, deviation([top]))
+    return Cause(lead=made or among_records(top.at, readers))
+
+
+def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:
+    """Whether rounds in which nothing of an earlier one is left keep the promise."""
+    rounds = [releases for run in runs for releases in by_round(program, run).values()]
+    fresh = [own for own in rounds if cost(own) > 0 and not any(release.carried for release in own)]
+    return bool(fresh) and all(cost(own) * due <= 1 + slack(own) for own in fresh)
+
+
+def _own_bound(program: Program, releases: Sequence[Release], stated: Stated) -> float | None:
+    """The clipping norm that the noise is right for, where nobody stated one and the code is given that one."""
+    if stated.clip is not None or not stated.due:
+        return None
+    covered, moved = (length / stated.reach for length in (deviation(releases) / stated.due, sensitivity(releases)))
+    return own_bound(program.trace_again, covered=covered, moved=moved)
+
+
+def _summed(releases: Sequence[Release]) -> float:
+    """How far the record moves the sums over records that a round is made of; 0 where that is not known."""
+    moved = [release.summed_by for release in releases if release.cost]
+    return float(np.linalg.norm(moved)) if all(moved) else 0.0
+
+
+def _exceeds(releases: Sequence[Release], program: Program, clip: float | None) -> bool:
+    """Whether the record moves a sum over records by more than the clipping norm, and not only what is made of it."""
+    if clip is None:
+        return False
+    moved, summed = sensitivity(releases), _summed(releases)
+    return min(moved, summed or moved) > program.reach * clip * (1 + SLACK)
