@@ -25,6 +25,7 @@ from audit.diagnosis.claim_alone import (
 )
 from audit.diagnosis.clear_coordinates import clear_coordinates
 from audit.diagnosis.constant_release import constant_release, never_varied
+from audit.diagnosis.cut_noise import cut_noise
 from audit.diagnosis.explain.dispatch import positive, promised, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
 from audit.diagnosis.noise import Array
@@ -350,6 +351,7 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = T
         aside = NOISE_OF_BATCHES * risk if batches is not None and not whole else 0.0
         share = (risk - aside) / (3 if whole else 2)
         clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share)
+        clear = clear or cut_noise(first, second, risk=share)
         if clear is not None:
             return (clear,)
         epsilon = positive(claim.parameters.get("epsilon"))

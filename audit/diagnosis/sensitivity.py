@@ -177,10 +177,10 @@ def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: f
             causes = ("count_divides", *causes)
         rates = Rates.of(found, signal, stated)
         if signal.rounds > 1 and stated.rate < 1:
-            causes = (*causes, "another_rate")
+            causes = tuple(dict.fromkeys((*causes, "another_rate")))
         elif rates.may_explain(stated.rate, risk):
             measured += f", as also at a rate of {min(rates.found, 1.0):.2g} where {stated.rate:g} is stated"
-            causes = (*causes, "another_rate")
+            causes = tuple(dict.fromkeys((*causes, "another_rate")))
     return answer(
         "ratio",
         wrong=wrong,
@@ -250,6 +250,7 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
     if found.aside_p < risk:
         # no length of the record's own gradient explains this
         too_far = ("moves_others", "not_clipped_alone", "counted_again")
+        too_far += ("another_rate",) if stated.rate < 1 else ()
         turned = f" ({found.mean:.3g} along its own gradient)"
     elif found.mean < 0:
         turned = " (against its own gradient)"
@@ -257,9 +258,8 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
         too_far = ("not_clipped", "larger_bound", "not_clipped_alone", "counted_again")
         turned = ", as its gradient does without clipping,"
     if np.count_nonzero(signal.moves) > signal.rounds:
-        # a gradient that has parts: clipped to the bound each, they are together longer than it
-        first = 1 if too_far[0] == "not_clipped" else 0
-        too_far = (*too_far[:first], "clipped_apart", *too_far[first:])
+        # a gradient that has parts: clipped to the bound each, they are together longer; as a rule they turn it as well
+        too_far = (*too_far, "clipped_apart")
     if abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
         what = f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
         return f"{what}{moved:.3g}{turned} {due}", too_far

@@ -103,3 +103,29 @@ def test_noise_as_claimed_is_accused_at_most_at_the_risk(law, width):
         found = about_whole_release(noise[:trials], noise[trials:], law=law, epsilon=1.0, risk=0.1)
         accused += bool(wrong(found))
     assert_rate_at_most(accused, 300, 0.1)
+
+
+OTHER_LAWS = {
+    "made positive": np.abs,
+    "squared": lambda z: z**2,
+    "drawn again beyond 2": lambda z: np.where(np.abs(z) > 2, np.sign(z) * (4 - np.abs(z)), z),
+    "squashed": np.tanh,
+}
+
+
+@pytest.mark.parametrize("name", OTHER_LAWS)
+def test_many_numbers_together_show_noise_that_is_not_normal(name):
+    """Of absolute values of normal numbers the mean absolute deviation is that of normal numbers."""
+    noise = OTHER_LAWS[name](RNG(2).standard_normal((2, 500, 20)))
+    found = about_whole_release(noise[0], noise[1] + 0.2, law="normal", epsilon=None, risk=RISK)
+    assert wrong(found) == ["normal"]
+    assert "is not normal" in found[0].says
+    assert sum(answer.risk for answer in found) <= RISK * (1 + 1e-9)
+
+
+def test_normal_numbers_that_are_correlated_are_normal():
+    accused = 0
+    for seed in range(100):
+        noise = RNG(seed).standard_normal((2, 60, 8)) @ RNG(1).standard_normal((8, 40))
+        accused += bool(wrong(about_whole_release(noise[0], noise[1], law="normal", epsilon=None, risk=0.1)))
+    assert_rate_at_most(accused, 100, 0.1)
