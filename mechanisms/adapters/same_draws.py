@@ -122,7 +122,11 @@ def on_both_sides(mechanism: Any, neighbours: Neighbours) -> Replayed:
 def _moved_last(column: jax.Array, index: int, group: int) -> jax.Array:
     own = np.arange(len(column))
     moved = (own >= index) & (own < index + group)
-    return column[np.concatenate([own[~moved], own[moved]])]
+    order = np.concatenate([own[~moved], own[moved]])
+    if jnp.issubdtype(column.dtype, jax.dtypes.prng_key):
+        return column[order]
+    # by NumPy: XLA would compile a program for every shape
+    return jnp.asarray(np.asarray(column)[order])
 
 
 def _torch(mechanism: Any, neighbours: Neighbours, key: jax.Array) -> np.ndarray:
