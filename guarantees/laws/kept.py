@@ -34,6 +34,8 @@ MOST = 2**29
 """... of all of them: the oldest are removed beyond that."""
 DEFECT = 1e-9
 """By how much a kept law may break the identities of every pair beside its stated error: rounding."""
+MOST_REMEMBERED = 10_000
+"""Numbers that a process without a folder remembers."""
 SUFFIX = ".law"
 _PARTS: dict[str, Any] = {"law": DiscreteLaw, "certificate": Certificate}
 
@@ -68,12 +70,13 @@ def kept(
     ``decided_by`` is everything that decides it beside the code of this package and of ``package``; ``holds`` says
     whether what was read can be right.
     """
-    if LAWS.folder is None:
-        return compute()
     try:
-        key = json.dumps([what, _text(decided_by), _code(package)])
+        told = [what, _text(decided_by)]
     except _UnknownPartError:
         return compute()
+    if LAWS.folder is None:
+        return _remembered(json.dumps(told), compute)
+    key = json.dumps([*told, _code(package)])
     file = named_by(LAWS.folder, key, SUFFIX)
     found = _read(file, key, holds)
     if found is not None:
@@ -83,6 +86,23 @@ def kept(
     value = compute()
     if time.perf_counter() - began >= WORTH_KEEPING:
         _write(file, key, value)
+    return value
+
+
+_REMEMBERED: dict[str, Any] = {}
+"""Numbers that this process has computed, the oldest first."""
+
+
+def _remembered(key: str, compute: Callable[[], T]) -> T:
+    """Numbers from this process's memory, where it has computed them before; laws and arrays are computed again."""
+    if key in _REMEMBERED:
+        return _REMEMBERED[key]
+    value = compute()
+    parts = value if isinstance(value, tuple) else (value,)
+    if all(part is None or isinstance(part, bool | int | float) for part in parts):
+        _REMEMBERED[key] = value
+        if len(_REMEMBERED) > MOST_REMEMBERED:
+            _REMEMBERED.pop(next(iter(_REMEMBERED)), None)
     return value
 
 

@@ -174,3 +174,19 @@ def test_real_laws_are_the_same_when_read(shelf):
     assert answers() == first
     with laws_kept_in(None):
         assert answers() == first
+
+
+def test_a_process_without_a_folder_remembers_numbers_and_computes_arrays_again():
+    calls = []
+
+    def computed(value):
+        return lambda: (calls.append(1), value)[1]
+
+    with laws_kept_in(None):
+        for _ in range(2):
+            assert kept("numbers of this test", (1.0, "a"), computed((2.5, None))) == (2.5, None)
+        assert kept("numbers of this test", (1.0, "b"), computed(3)) == 3
+        assert len(calls) == 2
+        for _ in range(2):
+            kept("arrays of this test", (1.0, "a"), computed(np.ones(2)))
+        assert len(calls) == 4
