@@ -119,7 +119,7 @@ def test_the_working_folder_is_searched_last(suite, tmp_path):
     [
         ({"mechanism": '{ kind = "callable_step", function = "own_parts:nothing" }'}, "cannot import function = 'own"),
         ({"neighbours": '{ function = "own_parts:init" }'}, "'own_parts:init' of audit 'mine' failed.*missing"),
-        ({"neighbours": '{ function = "own_parts:claim" }'}, "where a Neighbours is needed"),
+        ({"neighbours": '{ function = "own_parts:claim" }'}, "must return a Neighbours, got"),
     ],
 )
 def test_wrong_code_is_refused_with_its_place(suite, words, message, monkeypatch):

@@ -143,9 +143,9 @@ def test_a_direction_of_which_less_is_claimed_is_named():
 
 def test_round_off_is_no_claim():
     """'claimed at most 0 in outputs likelier without the record (1.11e-16 is claimed of the others)'."""
-    pure = guarantees.epsilon_delta(epsilon=1.0, delta=0.0)
-    most = Allowance(epsilon=1.0, reached=0.1, claimed=0.0, direction="without_given_with")
-    assert 0 < pure.delta(1.0) < 1e-15
+    pure = guarantees.epsilon_delta(epsilon=1.0, delta=0.0).compose(2)
+    most = Allowance(epsilon=2.0, reached=0.1, claimed=0.0, direction="without_given_with")
+    assert 0 < pure.delta(2.0) < 1e-15
     assert which_outputs(most, pure) == ""
 
 
