@@ -43,6 +43,8 @@ class Call:
     numbers: frozenset[tuple[str, float]]
     held: frozenset[tuple[str, float]] = frozenset()
     """Those among them that the function holds since it was made, as a closure does."""
+    outside: frozenset[tuple[str, float]] = frozenset()
+    """Those that it reads from a configuration which nobody hands over, as a global one."""
     callers: tuple[Frame, ...] = dataclasses.field(default=(), compare=False)
     """Lines of the user's that called it, the nearest first."""
 
@@ -130,7 +132,8 @@ def not_handed(code: Callable[[], object], place: Place, number: float, *, retur
 
 def bounds_given(code: Callable[[], object]) -> set[float]:
     """The numbers that functions of the user's read under names of clipping norms."""
-    return {value for call in _watched(code)[0] for name, value in call.numbers if BOUNDS.search(name)}
+    read = {number for call in _watched(code)[0] for number in (*call.numbers, *call.outside)}
+    return {value for name, value in read if BOUNDS.search(name)}
 
 
 def own_bound(code: Callable[[], object], *, covered: float, moved: float) -> float | None:
@@ -174,14 +177,15 @@ def _call(frame: FrameType) -> Call:
     given: list[tuple[str, Any]] = [(name, frame.f_globals.get(name)) for name in code.co_names]
     modules = [vars(value) for _, value in given if isinstance(value, ModuleType)]
     given += [(name, module[name]) for module in modules for name in code.co_names if name in module]
-    held_outside = [(name, value) for name, value in given if _is_configuration(value)]
-    for local, value in (*frame.f_locals.items(), *held_outside):
+    outside = [field for _, value in given if _is_configuration(value) for field in _fields(value) if field[0] in read]
+    for local, value in frame.f_locals.items():
         read |= {inner for name in read for inner in _read_by_property(value, name)}
         fields = _fields(value)
         inside = [field for name, field in fields if name in read and _is_configuration(field)]
         fields += [inner for field in inside for inner in _fields(field)]
         given += [(local, value), *((name if name in read else "", field) for name, field in fields)]
-    return Call(code.co_filename, _lines(code), _numbers(given), _numbers(held), _callers(frame))
+    own = {"held": _numbers(held), "outside": _numbers(outside), "callers": _callers(frame)}
+    return Call(code.co_filename, _lines(code), _numbers(given), **own)
 
 
 def _is_inside(frame: FrameType) -> bool:

@@ -238,7 +238,8 @@ def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Se
         out.summed = any(value.summed for value in carried)
         # where the records themselves come from tells more than their number
         out.origin = first(value.origin for value in sorted(carried, key=lambda value: not value.values))
-        out.summed_by = max((value.summed_by for value in carried), default=0.0)
+        moved = [value.summed_by for value in carried]
+        out.summed_by = float(np.linalg.norm(moved)) if name in SIDE_BY_SIDE else max(moved, default=0.0)
         if out.origin is None and out.differs and not tagged and not out.values and differing:
             out.origin = COUNT
     else:
