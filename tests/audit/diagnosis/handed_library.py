@@ -90,6 +90,12 @@ def copied_into_a_list(key, data):
     return plus(summed(clipped, START, data), from_keys(jax.tree.unflatten(form, keys), START, SIGMA))
 
 
+def repeated_in_a_list(key, data):
+    leaves, form = jax.tree.flatten(START)
+    keys = [key] * len(leaves)  # BUG: repeated_in_a_list
+    return plus(summed(clipped, START, data), from_keys(jax.tree.unflatten(form, keys), START, SIGMA))
+
+
 def same_for_all(key, like):
     return jax.tree.map(lambda _: key, like)  # BUG: copied_by_a_helper
 

@@ -19,6 +19,7 @@ RIGHT = (
     "momentum_of_noisy_sums",
 )
 WRONG = {
+    "repeated_in_a_list": "key_used_twice",
     "copied_into_a_list": "key_used_twice",
     "copied_by_a_helper": "key_used_twice",
     "kept_twice": "key_used_twice",

@@ -105,13 +105,20 @@ class Hands:
         told = Handed(at=_place(frames[depth:]), first=_place([before[call]]))
         if one.key in self._copied:
             return dataclasses.replace(told, at=self._copied[one.key], copies=True)
-        held = self._held.get((call, one.key), _Held(frozenset(), frozenset()))
+        held = self._held_by(call, one.key)
         if (copy := _copy_of(held, before[call], line)) is not None:
             return dataclasses.replace(told, at=_place([copy, *frames[depth + 1 :]]), copies=True)
+        for outer, (around, at) in enumerate(other.stack[depth + 1 :], depth + 2):
+            # a list that holds the key twice may be made further out, and given to this call
+            if (copy := _list_of(self._held_by(around, one.key), at)) is not None:
+                return dataclasses.replace(told, at=_place([copy, *frames[outer:]]), copies=True)
         if before[call] == line and depth and is_nested(frames[depth - 1], line):
             # a function inside of this one, such as the body of a loop
             return dataclasses.replace(told, at=_place(frames[depth - 1 :]))
         return told
+
+    def _held_by(self, call: int, key: int) -> _Held:
+        return self._held.get((call, key), _Held(frozenset(), frozenset()))
 
     def _watch(self, frame: FrameType, event: str, returned: Any) -> None:
         path = frame.f_code.co_filename
@@ -160,13 +167,17 @@ class Hands:
 
 def _copy_of(held: _Held, first: Frame, second: Frame) -> Frame | None:
     """The line that puts a key into a list twice, or that gives it a second name which the second use reads."""
-    made = [at for at in (named_at(second, name) for name in sorted(held.lists)) if at is not None]
-    if made:
-        return made[0]
+    if (made := _list_of(held, second)) is not None:
+        return made
     one, other = (held.names & names_read(line) for line in (first, second))
     if not one or not other or one & other:
         return None
     return next((at for at in (named_at(second, name) for name in sorted(other) + sorted(one)) if at is not None), None)
+
+
+def _list_of(held: _Held, line: Frame) -> Frame | None:
+    """The line that makes a list of a call's own which holds a key twice."""
+    return next((at for at in (named_at(line, name) for name in sorted(held.lists)) if at is not None), None)
 
 
 def _place(frames: Iterable[Frame]) -> Place:
