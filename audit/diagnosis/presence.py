@@ -98,8 +98,12 @@ def is_coarse(without: Noise, with_record: Noise) -> bool:
 
 
 def _silent_share(side: Noise) -> float:
-    sizes, largest = np.abs(side.beside).max(axis=1), np.abs(side.outputs).max(axis=1)
-    return float(np.mean(sizes <= ROUND_OFF * largest))
+    return float(np.mean(_is_silent(side)))
+
+
+def _is_silent(side: Noise) -> Array:
+    """Trials in which nothing but rounding lies outside the span of the gradients."""
+    return np.abs(side.beside).max(axis=1) <= ROUND_OFF * np.abs(side.outputs).max(axis=1)
 
 
 def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: float) -> Diagnosis:
@@ -152,8 +156,7 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     mean ``.3 n^2 h``, even where all coordinates are one. In every three
     trials the first's inner products with the other two have one law; their difference is judged by a t test.
     """
-    rows = np.concatenate([without.beside, with_record.beside])
-    rows = rows[np.abs(rows).max(axis=1) > 0]
+    rows = np.concatenate([side.beside[~_is_silent(side)] for side in (without, with_record)])
     distinct = _distinct(rows)
     p_equal = float(poisson.sf(len(rows) - distinct - 1, 0.3 * len(rows) ** 2 * SAME))
     p = min(1.0, 2 * min(p_equal, _successive(np.concatenate([without.beside, with_record.beside]))))

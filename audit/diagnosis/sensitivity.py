@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import special
@@ -21,6 +22,8 @@ CLOSE = 0.03
 """Relative error below which a scale is called as stated."""
 LONGER = 0.2
 """Share by which a gradient exceeds the bound, and a movement is known, where the one is told from the other."""
+ROUNDED = 1e-6
+"""Share of the release's span below which what lies aside of a gradient is rounding."""
 LARGEST_DIVISOR = 1e6
 """Beyond it there is no noise to speak of, whatever it is divided by."""
 
@@ -111,7 +114,7 @@ def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
     others = without.outputs @ (signal.others / (float(np.linalg.norm(signal.others)) or 1.0))
     return Movement(
         whole=shift(*spans),
-        aside_p=_apart(*asides),
+        aside_p=_apart(*asides) if _largest(asides) > ROUNDED * _largest(spans) else 1.0,
         mean=float(with_record.along.mean() - without.along.mean()),
         spread=float(rows[1].var(ddof=1) - rows[0].var(ddof=1)),
         noise=noise,
@@ -123,6 +126,10 @@ def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
         mean_rows=(-rows[0], rows[1]),
         spread_rows=(rows[0].var(ddof=1) - rows[0] ** 2, rows[1] ** 2 - rows[1].var(ddof=1)),
     )
+
+
+def _largest(sides: Sequence[Array]) -> float:
+    return max(float(np.abs(side).max(initial=0.0)) for side in sides)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -251,7 +258,7 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
         # no length of the record's own gradient explains this
         too_far = ("moves_others", "not_clipped_alone", "counted_again")
         too_far += ("another_rate",) if stated.rate < 1 else ()
-        turned = f" ({found.mean:.3g} along its own gradient)"
+        turned = " ({:.3g} along its own gradient)"
     elif found.mean < 0:
         turned = " (against its own gradient)"
     elif _is_unclipped(moved * divisor, signal, stated, reach / max(moved, 1e-300)):
@@ -262,7 +269,7 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
         too_far = (*too_far, "clipped_apart")
     if abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
         what = f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
-        return f"{what}{moved:.3g}{turned} {due}", too_far
+        return f"{what}{moved:.3g}{turned.format(found.mean)} {due}", too_far
     # along the gradient the noise is no larger than all that varies there
     square = found.degrees * (found.along / stated.deviation) ** 2
     less = ("less_noise",) if chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
@@ -272,9 +279,10 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
         if divisor > LARGEST_DIVISOR or not _divisor_may_be(divisor, found, signal, stated, risk):
             return what, less
         divided = f"the release is divided by {divisor:.3g} and the record moves the sum by {moved * divisor:.3g}"
-        divided += f"{turned} {due}"
+        divided += f"{turned.format(found.mean * divisor)} {due}"
         return (f"{what}, or {divided}", (*less, *too_far)) if undivided else (divided, too_far)
     average = "" if stated.rate == 1 else " on average"
+    turned = turned.format(found.mean)
     what = (
         f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}{turned}"
         f"{average}; {stated.deviation:.3g} would be due where it moves it by {length:.3g}"

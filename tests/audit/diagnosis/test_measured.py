@@ -128,6 +128,39 @@ def test_the_whole_movement_is_told_and_what_of_it_goes_along_the_gradient():
     assert "not_clipped" not in answer.causes
 
 
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+def test_rounding_aside_of_the_only_gradient_is_no_movement(scale):
+    """Of a span with one direction, half of the noise was called a record that changes others' gradients."""
+    rng = np.random.default_rng(5)
+    row = rng.choice([-1.0, 1.0], 30)
+    row *= 2 / np.linalg.norm(row)
+    pair = mechanisms.neighbours_from_gradients(0 * np.tile(row, (3, 1)), row)
+    sides = [(own + rng.standard_normal((500, 30))).astype(np.float32) / scale for own in (0 * row, row)]
+    (answer,) = truths.said(diagnose(*sides, pair, clip=2.0, noise_multiplier=1.0))
+    assert answer.code == "ratio"
+    assert "along its own gradient" not in answer.says
+    assert "moves_others" not in answer.causes
+
+
+def test_a_divided_release_is_told_by_its_sum_along_the_gradient_too():
+    rng = np.random.default_rng(4)
+    old, new = np.eye(2, 12) @ rng.permutation(np.eye(12))
+    pair = mechanisms.neighbours_from_gradients(3 * old[None], new)
+    sides = [(own + rng.standard_normal((4000, 12))) / 5**0.5 for own in (2 * old, old + 2 * new)]
+    (answer,) = truths.said(diagnose(*sides, pair, clip=1.0, noise_multiplier=1.0))
+    moved, along = re.search(r"moves the sum by ([\d.]+) \(([\d.]+) along its own gradient\)", answer.says).groups()
+    assert float(along) == pytest.approx(2, abs=0.2)
+    assert float(moved) == pytest.approx(5**0.5, abs=0.2)
+
+
+def test_no_noise_at_all_is_not_called_a_draw_that_repeats():
+    row = np.random.default_rng(5).choice([-1.0, 1.0], 30) / 30**0.5
+    pair = mechanisms.neighbours_from_gradients(0 * np.tile(row, (3, 1)), row)
+    sides = [np.tile(own, (100, 1)).astype(np.float32) for own in (0 * row, row)]
+    (answer,) = truths.said(diagnose(*sides, pair, clip=1.0, noise_multiplier=1.0))
+    assert answer.says == "there is no noise."
+
+
 def test_an_unclipped_bias_is_not_a_shared_key():
     rng = np.random.default_rng(3)
     rows = rng.standard_normal((4, 30))

@@ -54,7 +54,9 @@ def judged(answers: tuple[Diagnosis, ...], truths: tuple[str, ...], *, unseen: b
     words = {word(answer) for answer in said(answers)}
     if unseen:
         words = {UNSEEN_WORDS.get(own, own) for own in words}
+    # a list of possible causes is right where one of them is
     either = ("open",) if {"rate", "sampling", "noise", "sensitivity"} & set(truths) else ()
+    either += ("over",) if {"noise", "sensitivity"} & set(truths) else ()
     return "nothing" if not words else "right" if words <= {*truths, *either} else "wrong"
 
 
