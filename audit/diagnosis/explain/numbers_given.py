@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.places import Frame, Place, function_around
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, function_around
 from audit.trials.library_files import is_library
 from mechanisms.adapters.watched_calls import calls_told_to
 
@@ -145,6 +145,14 @@ def own_bound(code: Callable[[], object], *, covered: float, moved: float) -> fl
     if any(abs(one - moved) <= LONG * moved for one in given):
         return None
     return next((one for one in given if abs(one - covered) <= SAME * covered), None)
+
+
+def returned_at(code: Callable[[], object], number: float) -> Place:
+    """The line of a function that returns a number which it was not given; NOWHERE if none does."""
+    for own in _watched(code)[1]:
+        if _near(number, [own.number]) and not own.by.has(number):
+            return Place(own=((own.by.path, own.line),))
+    return NOWHERE
 
 
 def _holds(call: Call, frame: Frame) -> bool:

@@ -160,7 +160,7 @@ def too_far(clip: float | None, *, own: bool = False) -> str:
 
 def multiplied_by(at: Place) -> str:
     """That the number by which it is clipped is not its own: a clause."""
-    return f" (it is multiplied by a number that {spelled(at)} makes)"
+    return f" (it is multiplied by a number that comes from {spelled(at)})"
 
 
 def held_again(at: Place) -> str:

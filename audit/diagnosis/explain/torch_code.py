@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
-import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind
 from audit.diagnosis.explain.handed_over import RATES, assigned_at, built_at, handed_over
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, own_bound, went_wrong
+from audit.diagnosis.explain.numbers_made import made_at
 from audit.diagnosis.explain.other_batches import of_one_size, too_often
 from audit.diagnosis.explain.places import (
     NOWHERE,
@@ -51,7 +52,7 @@ from audit.diagnosis.explain.sentences import (
     too_little,
     used_twice,
 )
-from audit.diagnosis.explain.wrong_lengths import Number, is_measured, mismeasured
+from audit.diagnosis.explain.wrong_factors import each_alone, wrong_factor
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise
@@ -95,10 +96,10 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     if not seen.draws:
         return draws_nothing
 
-    def once_more() -> None:
+    def once_more(side: int = 1) -> None:
         # draws that every run shares may hide an error
         with _generators_kept(), contextlib.suppress(Exception):
-            code(sides[1], seed, lambda name, tensor: None)
+            code(sides[side], seed, lambda name, tensor: None)
 
     return Explanation(
         findings=ranked(
@@ -184,7 +185,7 @@ def _too_little(
     places: dict[str, Place],
     readers: set[Frame],
     stated: Stated,
-    once_more: Callable[[], None],
+    once_more: Callable[..., None],
 ) -> Finding:
     """Also that the record moves the release too far, where that is known, and whether its parts were clipped apart."""
     due, cost, more, after, known = words["due"], words["cost"], "", "", None
@@ -214,8 +215,11 @@ def _too_little(
         if apart and len(made) > 1:
             lead = taken_apart(made)
             more += f" ({spelled(lead)})"
-        elif exceeds and (wrong := _wrong_factor(cost, stated.clip)) is not None:
+        elif exceeds and (wrong := wrong_factor(cost, stated.clip)) is not None:
             lead, since = wrong
+            more += since
+        elif exceeds and not apart and (alone := each_alone(cost.weights, once_more)) is not None:
+            lead, since = alone
             more += since
         elif exceeds and not apart and cost.measured:
             lead = place(cost.measured)
@@ -256,7 +260,7 @@ def _too_little(
     )
 
 
-def _bounds(stated: Stated, cost: Any, once_more: Callable[[], None]) -> list[float]:
+def _bounds(stated: Stated, cost: Any, once_more: Callable[..., None]) -> list[float]:
     """Clipping norms that the noise may be meant for: the stated one, or else those that the code is given."""
     if stated.clip is not None:
         return [stated.clip]
@@ -265,7 +269,7 @@ def _bounds(stated: Stated, cost: Any, once_more: Callable[[], None]) -> list[fl
 
 
 def _handed_multiplier(
-    lead: Place, deviation: float, bounds: Sequence[float], once_more: Callable[[], None]
+    lead: Place, deviation: float, bounds: Sequence[float], once_more: Callable[..., None]
 ) -> tuple[Place, str] | None:
     """Where a library that adds the noise got its multiplier, and that as a sentence; None if no line shows it."""
     if not lead.library:
@@ -279,29 +283,12 @@ def _handed_multiplier(
     return None
 
 
-def _own_bound(stated: Stated, cost: Any, once_more: Callable[[], None]) -> float | None:
+def _own_bound(stated: Stated, cost: Any, once_more: Callable[..., None]) -> float | None:
     """The clipping norm that the noise is right for, where nobody stated one and the code is given that one."""
     if stated.clip is not None or not stated.due:
         return None
     covered, moved = (length / stated.reach for length in (cost.deviation / stated.due, cost.sensitivity))
     return own_bound(once_more, covered=covered, moved=moved)
-
-
-def _wrong_factor(cost: Any, clip: float | None) -> tuple[Place, str] | None:
-    """Where the number went wrong by which all of a record is multiplied: its length, or what is made of that."""
-    weights = cost.weights
-    if not weights or clip is None or any(abs(one.by - weights[0].by) > SLACK * weights[0].by for one in weights):
-        return None
-    by, length = weights[0].by, math.hypot(*(one.before for one in weights))
-    if math.isnan(length):
-        # its loss was multiplied, and its gradient with it
-        length = cost.sensitivity / by if by else math.nan
-    numbers = [Number(place(one.where, len(one.where)), one.value, one.first, one.whole) for one in weights[0].numbers]
-    if (wrong := mismeasured(numbers, by, length, clip)) is not None:
-        by_others = [place(one.mixed) for one in weights[0].numbers if one.mixed]
-        others = f" (that number depends on other records since {spelled(by_others[0])})" if by_others else ""
-        return (by_others or [wrong.at])[0], f"{wrong.says}{others}"
-    return (numbers[-1].at, "") if is_measured(numbers, length) else None
 
 
 def _noise_scale(places: dict[str, Place], readers: set[Frame], *, of_itself: bool) -> Finding:
@@ -313,7 +300,7 @@ def _noise_scale(places: dict[str, Place], readers: set[Frame], *, of_itself: bo
     return noise_scale(among_records(at, readers), at=at, draw=draw, what="the records or on their number")
 
 
-def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable[[], None]) -> Finding:
+def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable[..., None]) -> Finding:
     places: dict[str, Any] = {name: place(stack) if stack else NOWHERE for name, stack in fact.stacks.items()}
     if fact.kind == Kind.NOT_FOLLOWED:
         return not_followed(fact.words["why"], *places.values())
@@ -340,9 +327,13 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable
         return after_sum(**places, readers=readers)
     if fact.kind == Kind.CHANGED_AFTER_RELEASE:
         number = places.get("number", NOWHERE)
+        if number is NOWHERE and "scales" in fact.words:
+            runs = [(functools.partial(once_more, side), scale) for side, scale in enumerate(fact.words["scales"])]
+            number = made_at(runs)
+        made = "" if number is NOWHERE else f" ({'read' if 'number' in places else 'made'} at {spelled(number)})"
         scale = fact.words.get("scale", 1.0)
         resized_to = "" if scale == 1 else f" (with the record {resized(scale)})"
-        return changed_after_release(places["at"], None, readers, f"{fact.words['origin']}{resized_to}", number)
+        return changed_after_release(places["at"], None, readers, f"{fact.words['origin']}{made}{resized_to}", number)
     if fact.kind == Kind.RECORDS_MIXED_BEFORE_SUM:
         by = fact.words.get("by")
         built = built_at(once_more, NORMALISING) if by == NORMALISED else NOWHERE

@@ -23,6 +23,8 @@ class Number:
     """Whether it was made of entries of the record, and not of such numbers."""
     whole: bool = True
     """Whether it is the sum or the length of all that it was made of."""
+    joined: Place = NOWHERE
+    """Where the parts of the record that it was made of were put together, if they were."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +66,11 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
     begun = [number for number in taken if number.first]
     if short is None and begun and not _all_of_it(begun, length):
         short = begun[0]
-    where = (short or taken[-1]).at
-    says = f", since {spelled(where)} measures its length as {taken[-1].value:.4g} when it is {length:.4g}"
-    return Wrong(where, says, part=short is not None)
+    at_fault = short or taken[-1]
+    says = f", since {spelled(at_fault.at)} measures its length as {taken[-1].value:.4g} when it is {length:.4g}"
+    if at_fault.first and at_fault.whole and at_fault.joined.nearest not in (None, at_fault.at.nearest):
+        return Wrong(at_fault.joined, f"{says} (of what {spelled(at_fault.joined)} puts together)", part=True)
+    return Wrong(at_fault.at, says, part=short is not None)
 
 
 def is_measured(numbers: Sequence[Number], length: float) -> bool:

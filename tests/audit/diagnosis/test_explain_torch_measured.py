@@ -107,7 +107,7 @@ WRONG = {
     without_bias: (0.3, "measures its length as"),
     squares_as_lengths: (0.02, "the square of its length"),
     of_the_mean: (6.0, "that number depends on other records since"),
-    over_the_batch: (6.0, "it is multiplied by a number that"),
+    over_the_batch: (6.0, "it is multiplied by a number that comes from"),
     along_the_last_axis: (6.0, "measures its length as"),
 }
 
@@ -157,3 +157,71 @@ def test_the_line_that_makes_the_object_stands_first(step):
     first = explained(step).findings[0]
     assert first.lines[0] == (__file__, line)
     assert f"at test_explain_torch_measured.py:{line})" in first.says
+
+
+def biases_left_out(seed, data):
+    torch.manual_seed(seed)
+    parts = {"weight": data[0][:, :2], "bias": data[0][:, 2:]}
+    measured = torch.cat([part for name, part in parts.items() if name != "bias"], 1)  # wrong
+    factors = (CLIP / measured.norm(dim=1)).clamp(max=1.0)
+    return [torch.einsum("n,n...->...", factors, part) + CLIP * NOISE * torch.randn(2) for part in parts.values()]
+
+
+def largest_part(seed, data):
+    """A loop over records, whose lengths Python reads."""
+    torch.manual_seed(seed)
+    total = torch.zeros(COLUMNS)
+    for row in data[0]:
+        grad = 2 * row
+        length = max(float(part.norm()) for part in grad.split(2))  # wrong
+        total.add_(grad, alpha=min(1.0, CLIP / length))
+    return total + CLIP * NOISE * torch.randn(COLUMNS)
+
+
+def each_part_alone(seed, data):
+    torch.manual_seed(seed)
+    totals = [torch.zeros(2), torch.zeros(2)]
+    for row in data[0]:
+        for total, own in zip(totals, row.split([2, 2]), strict=True):
+            part = 2 * own
+            factor = min(1.0, 0.9 * CLIP / float(part.norm()))  # wrong
+            total.add_(part, alpha=factor)
+    return [total + CLIP * NOISE * torch.randn(2) for total in totals]
+
+
+def share(bound, parts):
+    return bound / parts**0.25  # wrong
+
+
+def shares_too_large(seed, data):
+    torch.manual_seed(seed)
+    bound = share(CLIP, 2)
+    out = []
+    for part in data[0].split(2, dim=1):
+        factors = (bound / part.norm(dim=1)).clamp(max=1.0)
+        out.append(torch.einsum("n...,n->...", part, factors) + CLIP * NOISE * torch.randn(2))
+    return out
+
+
+def divided_by_everybody(seed, data):
+    torch.manual_seed(seed)
+    count = 0.5 * len(data[0])  # wrong
+    rows = CLIP * torch.nn.functional.normalize(data[0])
+    return (rows.sum(0) + CLIP * NOISE * torch.randn(COLUMNS)) / count
+
+
+SINCE = {
+    biases_left_out: "(of what test_explain_torch_measured.py:",
+    largest_part: "measures its length as",
+    each_part_alone: "(each part is clipped by its own length, measured at test_explain_torch_measured.py:",
+    shares_too_large: ", to 0.4204, from test_explain_torch_measured.py:",
+    divided_by_everybody: "that is not the same for both datasets (made at test_explain_torch_measured.py:",
+}
+
+
+@pytest.mark.parametrize("step", SINCE)
+def test_the_line_that_makes_the_number_stands_first(step):
+    source, start = inspect.getsourcelines(share if step is shares_too_large else step)
+    first = explained(step).findings[0]
+    assert first.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text))
+    assert SINCE[step] in first.says

@@ -90,6 +90,8 @@ class Cell:
     """Whether that one bounds every coordinate by itself."""
     measured: Stack = ()
     """Where the number was made by which records were multiplied there, if it is not known how."""
+    joined: Stack = ()
+    """Where parts of records were last put together."""
     graded: bool = False
     """Whether a backward pass made it, or something that it is made of."""
     row: int | None = None

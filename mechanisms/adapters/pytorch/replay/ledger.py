@@ -161,6 +161,16 @@ class Ledger:
         count = 1 / abs(factor / other - 1)
         return min(count % 1, -count % 1) > 1e-3
 
+    def other_number(self, done: Operation) -> tuple[float, float] | None:
+        """The number of Python's by which a result is scaled, in the reference and here, if they are not the same."""
+        given = [part for part in done.args if isinstance(part, int | float) and not isinstance(part, bool)]
+        if done.name not in noise.SCALING or len(given) != 1:
+            return None
+        slot = self.slot(done.where, done.name, "number")
+        self._factors[slot] = own = float(given[0])
+        other = None if self.reference is None else self.reference._factors.get(slot)
+        return None if other is None or other == own else (other, own)
+
     def compare_rows(self, done: Operation, found: Cell, ragged: bool) -> None:
         """Whether records are still apart in a result, and whether one has changed the values of others."""
         slot = self.slot(done.where, done.name, "rows")

@@ -373,7 +373,8 @@ class Replay(Runs):
             if again is not None and releases_differ(one, again):
                 deciding.append((first_sums_differ(one, again), where))
         if not deciding:
-            return fact
+            scales = other.scales.get(fact.stacks["at"])
+            return fact if scales is None else dataclasses.replace(fact, words={**fact.words, "scales": scales})
         # one that changes no sum does something else
         _, number = min(deciding, key=lambda found: found[0])
         return dataclasses.replace(fact, stacks={**fact.stacks, "number": number})

@@ -16,7 +16,7 @@ from mechanisms.adapters.pytorch.replay.releases import Releases
 from mechanisms.adapters.pytorch.replay.stacks import Stack, in_backward
 from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, multiple, record_sum
 from mechanisms.adapters.pytorch.replay.terms import laid, variance_in
-from mechanisms.adapters.pytorch.replay.weights import measured, weighed
+from mechanisms.adapters.pytorch.replay.weights import Number, by_python, measured, weighed
 
 RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))
 """Operations that pick values by their size, which one record more need not change."""
@@ -75,6 +75,10 @@ class Results:
         """Where a sum of an earlier round was added to a later one, and where the tensor of both was last emptied."""
         self.raw: dict[Stack, tuple[Stack, int]] = {}
         """Where a released value met raw data, where those were summed, and in which round."""
+        self.scales: dict[Stack, tuple[float, float]] = {}
+        """Where other numbers of Python's scaled a release than in the reference: both."""
+        self.own_reads: list[Number] = []
+        """Numbers of the record's own that Python read since the last release."""
         self.backward: set[Stack] = set()
         """Where PyTorch computed gradients by itself, which bounds no sum."""
         self._constants = Memory()
@@ -167,6 +171,8 @@ class Results:
         """Released values and constants: whatever is made of them must be the same on both sides."""
         if not any(cell.released for cell in done.cells):
             return Cell(draws=done.draws, opaque=done.opaque)
+        if (numbers := self.ledger.other_number(done)) is not None:
+            self.scales.setdefault(done.where, numbers)
         if not self.ledger.alike(done):
             if done.opaque:
                 return Cell(data=True, summed=done.where, draws=done.draws, opaque=True)
@@ -227,6 +233,9 @@ class Results:
             found.row = self.ledger.row_of_number(done) if out.dim() == 0 else None
         backward = in_backward()
         found.numbers, found.weights = weighed(done, found.row, mixed=found.mixed, backward=backward)
+        if (weight := by_python(done, self.own_reads)) is not None:
+            found.weights = (weight,)
+        found.joined = done.where if done.name == "cat" else next((cell.joined for cell in own if cell.joined), ())
         found.graded = backward or any(cell.graded for cell in own)
         if found.summed == done.where and done.name in TAKING:
             self.taken.add(done.where)

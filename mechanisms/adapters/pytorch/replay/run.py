@@ -36,6 +36,7 @@ from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.storages import covers, elements, tensors_among
 from mechanisms.adapters.pytorch.replay.terms import laid, nothing
+from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number
 
 COPYING = frozenset(("stack", "cat"))
 """What single records are put together by."""
@@ -86,6 +87,7 @@ class Run(Results, TorchDispatchMode):
         """Where they were made in which the record stands more than once between two releases, and how often."""
         self._reads: dict[tuple[int, int, int], set[int]] = collections.defaultdict(set)
         self._swayed, self._turns = swayed or {}, 0
+        self._reading = 0
 
     def mark(self, tensors: Iterable[torch.Tensor]) -> None:
         """These hold records."""
@@ -290,8 +292,16 @@ class Run(Results, TorchDispatchMode):
                 if part.numel() == 1:
                     self.ledger.number(float(part) if cell.margin is None else cell.margin, where)
                 self._numbers |= {float(part): where} if part.numel() == 1 else {}
+                if part.numel() == 1 and cell.row == WHOLE:
+                    self._read_own(Number(where, float(part), first=True))
             else:
                 self._choose(cell.draws, released=bool(cell.released))
+
+    def _read_own(self, number: Number) -> None:
+        if self._reading != self.ledger.phase:
+            self.own_reads.clear()
+        self._reading = self.ledger.phase
+        self.own_reads.append(number)
 
     def _sway(self, number: Any, part: torch.Tensor) -> Any:
         """Another number in its place, to see whether it decides anything: up and down in turns."""

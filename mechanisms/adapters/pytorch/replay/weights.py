@@ -33,6 +33,8 @@ class Number:
     """Whether it was made of gradients, and not on the way to them."""
     mixed: Stack = ()
     """Where it came to depend on other records, if it does."""
+    joined: Stack = ()
+    """Where the parts of the record that it was made of were put together, if they were."""
 
 
 Numbers = tuple[Number, ...]
@@ -78,7 +80,22 @@ def weighed(
     value = float(_entries(done.out, row, rows).flatten()[0])
     inside = [_entries(part, row, rows).double().abs() for part, _ in own]
     graded = not backward and any(cell.graded for _, cell in own)
-    return (*numbers, Number(done.where, value, not made, _is_whole(value, inside), graded, mixed)), ()
+    joined = () if made else next((cell.joined for _, cell in own if cell.joined), ())
+    return (*numbers, Number(done.where, value, not made, _is_whole(value, inside), graded, mixed, joined)), ()
+
+
+def by_python(done: Any, reads: Sequence[Number]) -> Weight | None:
+    """The same of a number of Python's that was made of such that Python has read."""
+    adds = done.name.startswith(("add", "sub"))
+    factor = done.kwargs.get("alpha") if adds else next((part for part in done.args if isinstance(part, float)), None)
+    part = done.args[-1] if adds else done.args[0]
+    cell = done.cell(part) if isinstance(part, torch.Tensor) else None
+    if not reads or not isinstance(factor, float) or done.name.rstrip("_") not in ("add", "sub", "mul", "div"):
+        return None
+    if cell is None or not cell.data or cell.row != WHOLE:
+        return None
+    by = (1 / factor if factor else math.inf) if done.name.startswith("div") else factor
+    return Weight(done.where, float(part.detach().double().norm()), by, tuple(reads))
 
 
 def measured(done: Any) -> Stack:
@@ -109,9 +126,11 @@ def _weight(done: Any, record: torch.Tensor, factor: torch.Tensor, cell: Any, ro
     number = float(_entries(factor, row, rows).flatten()[0])
     divides = done.name.startswith("div") and done.args[1] is factor
     by = (1 / number if number else float("inf")) if divides else number
-    # factors are spread along the axes before theirs
-    shifted = record.dim() - factor.dim() if done.name[:3] in ("mul", "div") else 0
-    entries = _entries(record, row, rows, max(0, shifted))
+    # factors are spread along the axes before theirs; a product sums over the last axis of its first matrix
+    start = record.dim() - factor.dim()
+    if done.name in ("mm", "mv", "bmm"):
+        start = record.dim() - (1 if done.args[0] is record else 2)
+    entries = _entries(record, row, rows, max(0, start))
     return Weight(done.where, float(entries.double().norm()), by, cell.numbers)
 
 
