@@ -309,3 +309,22 @@ def test_noise_that_is_repeated_says_how_often_and_in_which_rounds():
 
     assert f"({replayed.WIDTH} numbers for {3 * replayed.WIDTH} coordinates)" in told(broadcast).findings[0].says
     assert "(rounds 1 and 2;" in told(same_key_in_every_step).findings[0].says
+
+
+COARSE = [
+    pytest.param(lambda noise: (8 * noise).astype(jnp.int8), id="whole numbers"),
+    pytest.param(lambda noise: jnp.float32(3.0) * noise.astype(jnp.bfloat16), id="bfloat16, scaled later"),
+    pytest.param(
+        lambda noise: 3 * noise.astype(jnp.float8_e4m3fn).astype(jnp.float32), id="eight bits", marks=pytest.mark.long
+    ),
+]
+
+
+@pytest.mark.parametrize("coarse", COARSE)
+def test_numbers_of_few_bits_that_agree_by_chance_are_no_second_use_of_a_key(coarse):
+    def step(key, data):
+        rows = data[0][:, :2] / jnp.maximum(1.0, jnp.linalg.norm(data[0][:, :2], axis=1, keepdims=True) / CLIP)
+        noise = NOISE * CLIP * jax.random.normal(key, (40, 2))
+        return [rows.sum(0)[number % 2] * (1 + number) / 40 + coarse(own) for number, own in enumerate(noise[:, 0])]
+
+    assert Kind.KEY_USED_TWICE not in {found.kind for found in told(step).findings}

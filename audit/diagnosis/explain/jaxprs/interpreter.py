@@ -387,6 +387,7 @@ class Lockstep:
         if out.noise and not out.data and all(value.variance is not None for value in column):
             out.variance = np.stack([np.asarray(value.variance) for value in column])
             out.guessed = any(value.guessed for value in column)
+            out.fewest = max(value.fewest for value in column)
         elif out.noise and any(value.data for value in column):
             out.noise, out.blurred = False, True
         return out

@@ -87,6 +87,8 @@ def variance_after(
             return None
         by = host(other.a).astype(np.float64)
         return first * np.square(by) if name == "mul" else first / np.square(by)
+    if _cuts(name, params, ins):
+        return None
     if name in SAME:
         return first
     if name in MOVES:
@@ -107,6 +109,8 @@ def terms_after(
     """The result of an equation as a linear map, its operands being some (None is none); None if it is not followed."""
     known = [(place, part) for place, part in enumerate(parts) if part is not None]
     (place, first), *more = known
+    if _cuts(name, params, ins):
+        return None
     if name in SAME:
         return first
     if name == "reduce_sum":
@@ -129,6 +133,13 @@ def terms_after(
             factor = by if name == "mul" else 1 / by
         return first.scaled(factor) if np.all(np.isfinite(factor)) else None
     return None
+
+
+def _cuts(name: str, params: dict[str, Any], ins: Sequence[Value]) -> bool:
+    """Whether a conversion makes whole numbers of others: few values, of another variance."""
+    if name != "convert_element_type" or jnp.issubdtype(params["new_dtype"], jnp.inexact):
+        return False
+    return any(jnp.issubdtype(value.a.dtype, jnp.inexact) for value in ins)
 
 
 def _multiplied(noise: Terms, params: dict[str, Any], ins: Sequence[Value], place: int, shape: Sequence[int]) -> Any:
@@ -161,7 +172,7 @@ def sources_after(
     noisy = [part for value, part in zip(ins, parts, strict=True) if value.noise]
     if not noisy or any(part is None for part in noisy):
         return None
-    if name in BY_ENTRY:
+    if name in BY_ENTRY or _cuts(name, params, ins):
         own = [
             Terms(part.numbers, (part.times != 0).astype(np.float64)).scaled(np.ones(shape)) for part in noisy if part
         ]

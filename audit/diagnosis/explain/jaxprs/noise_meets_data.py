@@ -107,6 +107,7 @@ class Meetings:
             out.noise, out.muted = False, zeros[0] if zeros else out.at
             return out
         out.guessed = any(value.guessed for value in noisy)
+        out.fewest = max(map(_fewest, (out, *noisy)))
         out.resized = next((value.resized for value in noisy if value.resized is not None), None)
         if len(noisy) == 1 and (resized := resized_by(name, out, noisy[0], ins)) is not None:
             out.resized = resized
@@ -236,7 +237,7 @@ class Meetings:
             self.unfollowed.append((OTHER_ROWS, apart))
         elif data.differs and data.mixed is not None:
             self._mixing(release, data)
-        fewest = COINCIDENCES if noise.terms is None else FEWEST.get(data.a.dtype, 1)
+        fewest = COINCIDENCES if noise.terms is None else max(_fewest(noise), _fewest(data))
         for earlier, other in self._drawn:
             if _alike(earlier, drawn, fewest) and not np.array_equal(other.moved, release.moved):
                 rounds = list(dict.fromkeys(one.round for one in self.releases))
@@ -309,6 +310,12 @@ def _what(scale: Value) -> str:
     if isinstance(scale.origin, str):
         return scale.origin
     return "the records" if scale.values else DRAWN if scale.random else COUNT
+
+
+def _fewest(value: Value) -> int:
+    """Numbers in which two draws must agree, of those that passed through few bits on their way."""
+    bits = value.a.dtype
+    return max(value.fewest, COINCIDENCES if bits.itemsize == 1 else FEWEST.get(bits, 1))
 
 
 def _alike(one: np.ndarray, other: np.ndarray, fewest: int) -> bool:

@@ -71,6 +71,8 @@ class Value:
     variance: np.ndarray | None = None
     guessed: bool = False
     """Whether the variance was estimated from draws."""
+    fewest: int = 1
+    """Numbers of this noise in which two draws must agree before they are called the same."""
     correlated: bool = False
     terms: Terms | None = None
     """Noise as a linear map of independent numbers, where that is known."""
