@@ -12,6 +12,10 @@ from audit.record.files import FileError, read_text, told
 
 HOW = "write scores with numpy.save('scores.npy', scores), or as a column of a .csv file"
 
+TABLES = (".csv", ".tsv", ".txt")
+SHOWN = 8
+"""So many names of columns are listed."""
+
 
 def load_scores(name: str) -> np.ndarray:
     """The scores of a file; FILE:COLUMN names an array of a .npz file or a column of a table."""
@@ -25,7 +29,7 @@ def load_scores(name: str) -> np.ndarray:
         raise FileError(f"{path}: {kind}; save the scores as a plain file: {HOW}.")
     if file.stat().st_size == 0:
         raise ValueError(f"{path}: the file is empty; {HOW}.")
-    return _table(path, column) if file.suffix in (".csv", ".tsv", ".txt") else _arrays(path, column)
+    return _table(path, column) if file.suffix in TABLES else _arrays(path, column)
 
 
 def _arrays(path: str, column: str) -> np.ndarray:
@@ -46,7 +50,9 @@ def _arrays(path: str, column: str) -> np.ndarray:
         raise told(path, "read", error) from None
     except Exception as error:
         # numpy and zipfile raise many kinds for files that are not what their name says
-        raise ValueError(f"{path}: not a .npy or .npz file of numbers ({error}); {HOW}.") from None
+        # and NumPy's advice to load a pickle would run what the file says
+        why = "it does not hold a plain array of numbers" if "pickle" in str(error) else error
+        raise ValueError(f"{path}: not a .npy or .npz file of numbers ({why}); {HOW}.") from None
 
 
 def _table(path: str, column: str) -> np.ndarray:
@@ -84,8 +90,9 @@ def _place(path: str, header: list[str], width: int, column: str) -> int:
     if not column and width == 1:
         return 0
     known = header or [str(i) for i in range(width)]
+    listed = f"{known[:SHOWN]} and {width - SHOWN} more" if width > SHOWN else f"{known}"
     raise ValueError(
-        f"{path}: {'no column ' + repr(column) if column else 'several columns'} in {known}; say which: "
+        f"{path}: {'no column ' + repr(column) if column else 'several columns'} in {listed}; say which: "
         f"{path}:{known[0]}."
     )
 

@@ -68,6 +68,7 @@ CAUSES = {
     "not_laplace": "the noise does not follow the claimed Laplace law",
     "not_clipped": "the record is not clipped",
     "not_clipped_alone": "the record is clipped together with others",
+    "not_of_the_sum": "a part of the release is no part of the noisy sum (a loss or a statistic of the batch)",
     "one_draw": "one draw is used for all of them",
     "reads_dataset": "its scale depends on the dataset",
     "record_redrawn": "the record's own gradient is drawn again in every trial",

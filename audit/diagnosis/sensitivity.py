@@ -323,7 +323,7 @@ def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Lay
     """
     p = _apart(without.beside, with_record.beside)
     wrong = p < risk
-    lost = ("clipped_apart", "counted_otherwise", "moves_others")
+    lost = ("clipped_apart", "counted_otherwise", "moves_others", "not_of_the_sum")
     return answer(
         "direction",
         wrong=wrong,

@@ -39,6 +39,29 @@ CLAIMS = (
 )
 """Constructors of guarantees that make a claim, as the command line and suites spell them."""
 
+USUAL_NAMES = {
+    "dp": "epsilon_delta",
+    "adp": "epsilon_delta",
+    "approximate_dp": "epsilon_delta",
+    "pure_dp": "epsilon_delta",
+    "gdp": "gaussian",
+    "mu_gdp": "gaussian",
+    "rdp": "renyi",
+    "renyi_dp": "renyi",
+    "cdp": "zcdp",
+    "zcdp": "zcdp",
+    "rr": "randomised_response",
+    "dpsgd": "poisson_training",
+    "dp_sgd": "poisson_training",
+}
+"""What papers and accountants call these claims, in small letters."""
+
+
+def meant_claim(name: object) -> str:
+    """' (did you mean ...?)' behind the name of a claim that is unknown."""
+    usual = USUAL_NAMES.get(str(name).lower().replace("-", "_"))
+    return f" (did you mean {usual!r}?)" if usual else did_you_mean(name, CLAIMS)
+
 
 def claim_from_text(text: str) -> Claim:
     """The claim that a call like ``gaussian(mu=1)`` makes; numbers, fractions, strings and tables are understood."""
@@ -51,7 +74,7 @@ def claim_from_text(text: str) -> Claim:
         raise ValueError(f"a claim is written like gaussian(mu=1), got {text!r}.") from None
     arguments = {str(word.arg): _value(name, word) for word in call.keywords}
     if name not in CLAIMS:
-        raise ValueError(f"unknown claim {name!r}{did_you_mean(name, CLAIMS)}. Known: {', '.join(CLAIMS)}.")
+        raise ValueError(f"unknown claim {name!r}{meant_claim(name)}. Known: {', '.join(CLAIMS)}.")
     constructor = getattr(guarantees, name)
     _require_words(name, inspect.signature(constructor).parameters, arguments, unnamed=bool(call.args))
     return constructor(**arguments)

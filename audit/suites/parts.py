@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
+from audit.suites.claim_names import meant_claim
 from audit.suites.suite import CODE_KEY, PARTS, AuditSpec, SuiteError
 from audit.suites.unknown_keys import refuse_unknown
 from dpsgd_audit.spelling import closest, did_you_mean
@@ -74,7 +75,8 @@ def known_words(
     """What the table of a built-in part says; refuses unknown kinds and words, and a word too few beside ``given``."""
     kind, kinds = table["kind"], known[part]
     if kind not in kinds:
-        own = f'. For your own code write {{ function = "{kind}" }}' if ":" in str(kind) else did_you_mean(kind, kinds)
+        own = meant_claim(kind) if part == "claim" else did_you_mean(kind, kinds)
+        own = f'. For your own code write {{ function = "{kind}" }}' if ":" in str(kind) else own
         if CODE_KEY in table:
             own += f'. If JAX traces your function, write {{ {CODE_KEY} = "{table[CODE_KEY]}" }} without a kind'
         raise SuiteError(

@@ -77,4 +77,4 @@ def test_momentum_of_sums_without_noise_stands_first():
 def test_numpy_is_not_followed_and_that_is_said():
     found = told("numpy", "no_noise", "dense")
     assert [one.kind for one in found.findings] == [Kind.NOT_FOLLOWED]
-    assert "cannot be followed" in found.findings[0].says
+    assert "such as NumPy" in found.findings[0].says

@@ -214,7 +214,10 @@ def explain(
 def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:
     """The same of a mechanism and of what is known to be stated."""
     if step.tracer not in TRACERS:
-        why = f"{step.name} runs code that cannot be followed operation by operation"
+        why = (
+            f"a replay follows JAX and PyTorch, not what {step.name} runs, such as NumPy. If you state clip=, "
+            "noise_multiplier= and gradients=, `run` diagnoses its outputs after a violation"
+        )
         return Explanation(findings=(not_followed(why),))
     follow: Tracer = importlib.import_module(TRACERS[step.tracer]).follow
     told = follow(step, neighbours, key=key, stated=stated)

@@ -1,5 +1,6 @@
 """Whatever is wrong with a file or a number ends in one line that says what to do, before any audit runs."""
 
+import json
 import os
 import re
 
@@ -55,6 +56,9 @@ def scores(tmp_path_factory):
     (folder / "empty.npy").write_bytes(b"")
     (folder / "odd.npy").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr'")
     (folder / "odd.npz").write_bytes(b"PK\x03\x04junk")
+    (folder / "row.txt").write_text(" ".join(map(repr, sides["a"].tolist())))
+    (folder / "a.json").write_text(json.dumps(sides["a"].tolist()))
+    np.save(folder / "objects.npy", np.array([1, "two", None], dtype=object))
     (folder / "words.csv").write_text("score\n1\n2\nthree\n4\n")
     return folder
 
@@ -95,6 +99,9 @@ def test_swapped_sides_are_told(scores, capsys):
         ("odd.npz", "not a .npy or .npz file"),
         ("a_two.npz", "say which: .*a_two.npz:scores"),
         ("a.csv", "several columns"),
+        ("row.txt", r"several columns in .*'7'\] and 392 more"),
+        ("a.json", r"^(?!.*pickle).*plain array of numbers"),
+        ("objects.npy", r"^(?!.*pickle).*plain array of numbers"),
         ("words.csv", "row 4 has 'three'"),
         ("nowhere.npy", "no such file"),
         ("", "a folder"),

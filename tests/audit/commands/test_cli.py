@@ -212,6 +212,8 @@ def test_bound_reads_scores_and_names_the_conditions(tmp_path, capsys):
     assert run_command(*words, "--assume", "subsampled-gaussian") == 2
     assert run_command(*words, "--claim", "gausian(mu=1)") == 2
     assert "did you mean 'gaussian'" in capsys.readouterr().err
+    assert run_command(*words, "--claim", "zCDP(rho=1)") == 2
+    assert "did you mean 'zcdp'" in capsys.readouterr().err
     assert run_command("bound", "--without", tmp_path / "none.npy", "--with", tmp_path / "b.npy") == 2
 
 

@@ -181,6 +181,7 @@ MISSPELT = {
     ),
     "a word too few": ({"claim": '{ kind = "gaussian" }'}, "claim 'gaussian' of audit 'a' needs 'mu'"),
     "kind": ({"claim": '{ kind = "gausian", mu = 1.0 }'}, "unknown claim 'gausian'"),
+    "what papers call it": ({"claim": '{ kind = "RDP" }'}, "unknown claim 'RDP' in audit 'a' (did you mean 'renyi'?)"),
     "mechanism": (
         {"mechanism": '{ kind = "callable_step", function = "reached:step", clips = 1.0 }'},
         "unknown key 'clips' in mechanism 'callable_step'",
