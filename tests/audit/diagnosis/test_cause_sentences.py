@@ -249,9 +249,10 @@ FAULTS = {
     ),
     "moves others": Fault(lambda d: beside(d, d.taken * d.others.sum(axis=1)), ("direction",), ("moves_others",)),
     "a statistic of the batch": Fault(
-        lambda d: np.where(np.eye(1, WIDTH, 7) > 0, d.column(3 * d.taken + d.others.sum(axis=1)), d.release),
+        lambda d: np.where(np.eye(1, WIDTH, 7) > 0, d.column(3 * d.taken + d.others @ np.arange(1, 5)), d.release),
         ("direction",),
         ("not_of_the_sum",),
+        rate=0.5,
     ),
     "fixed batches": Fault(of_size_two, ("batches",), ("fixed_batches",), rate=0.5),
     "less along": Fault(lambda d: along(d, 0.3 * d.noise @ d.unit), ("batches",), ("less_along",), rate=0.5),
