@@ -8,6 +8,9 @@ from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.places import NOWHERE, Place, frames_of, spelled
 from audit.diagnosis.explain.sentences import found
 
+EARLIER = "What later rounds read"
+"""In place of a leaf's name."""
+
 
 def short_of_noise(
     leaf: str,
@@ -68,6 +71,9 @@ def without_noise(
     same = noisy is not None and inside.nearest == noisy.nearest
     under = "" if inside is NOWHERE or same else f", inside of {spelled(inside)}"
     told = "" if noisy is None else f"; noise is added to others at {spelled(noisy)}{under}"
+    if noisy is not None and leaf == EARLIER:
+        # it may be that sum which gets it: what is shown has noise, what goes on has none
+        told = f"; noise is added at {spelled(noisy)}{under}, but not to what they read"
     if noised is not None and bounded is not None:
         told = f"; what {spelled(noised)} adds to single records comes before {spelled(bounded)}, which clips or bends "
         told += "it with them"

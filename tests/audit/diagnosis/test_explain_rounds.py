@@ -175,3 +175,18 @@ def test_a_sum_that_gets_noise_and_is_used_without_it_is_told_as_that():
     (found,) = explain(goes_on_without, PAIR, key=KEY, clip=1.0, noise_multiplier=1.0).findings
     assert "adds noise to that sum, but the release uses the sum without it" in found.says
     assert "others" not in found.says
+
+
+def test_later_rounds_that_read_a_sum_without_its_noise_are_not_told_that_others_get_it():
+    def shown_with_noise(key, data):
+        weights, shown = jnp.zeros(COLUMNS), []
+        for own in jax.random.split(key, ROUNDS):
+            clean = total(weights, data)
+            shown.append(noised(own, clean))
+            weights = moved_by(weights, clean)
+        return jnp.stack(shown)
+
+    found = explain(shown_with_noise, PAIR, key=KEY, clip=1.0, noise_multiplier=1.0).findings[0]
+    assert found.kind == "released_without_noise"
+    assert "but not to what they read" in found.says
+    assert "others" not in found.says

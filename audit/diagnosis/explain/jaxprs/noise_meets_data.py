@@ -24,7 +24,7 @@ from audit.diagnosis.explain.jaxprs.noise import (
     variance_after,
 )
 from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Value, host
-from audit.diagnosis.explain.missing_noise import without_noise
+from audit.diagnosis.explain.missing_noise import EARLIER, without_noise
 from audit.diagnosis.explain.places import NOWHERE, Place, Reader, among_records, statement_around
 from audit.diagnosis.explain.sentences import RELEASE, changed_after_release, noise_scale, too_few_numbers
 from audit.diagnosis.explain.sentences import mixed as found_mixed
@@ -36,7 +36,6 @@ FEWEST = {np.dtype(np.float16): 3, np.dtype(jnp.bfloat16): 4}
 """The same of continuous numbers that are kept in few bits."""
 FEWEST_ALIKE = 3
 """Coordinates in which two draws must be proportional before they are called the same."""
-EARLIER = "What later rounds read"
 OTHER_ROWS = "rows cannot be compared, since N and N + 1 records draw or order their batches differently"
 OTHER_BATCH = "its batch is drawn or ordered differently on the two sides"
 
