@@ -75,7 +75,10 @@ def about_steps(first: Array, second: Array, *, rounds: int, risk: float) -> Dia
     if not len(accused):
         says = "every step varies like the first, whatever came before"
         if short.any():
-            says = f"step {int(np.argmax(short)) + 1} of {rounds} varies less than the first, as by a schedule"
+            step = int(np.argmax(short))
+            says = f"step {step + 1} of {rounds} varies less than the first, as by a schedule"
+            if foretold[step]:
+                says = f"earlier steps foretell step {step + 1} of {rounds}, as by a schedule or by noise used again"
         return _answer(says, wrong=False, p_value=1.0, risk=risk)
     step = int(accused[0])
     says = _says(step, len(accused), rounds, math.sqrt(float(share[step])), foretold=bool(foretold[step]))

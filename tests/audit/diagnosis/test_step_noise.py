@@ -116,6 +116,12 @@ def test_a_first_step_that_does_not_vary_says_nothing_of_others():
         assert not about_steps(still, still, rounds=STEPS, risk=1e-5).wrong
 
 
+def test_what_earlier_steps_foretell_is_not_said_to_vary_less():
+    found = about_steps(*_sides(RIGHT["weights under a schedule"], 5), rounds=STEPS, risk=0.01)
+    assert not found.wrong
+    assert found.says == "earlier steps foretell step 4 of 4, as by a schedule or by noise used again."
+
+
 def _sides(make, seed):
     """Flat rows, the record on the second side."""
     sides = [make(*drawn([seed, side])) for side in (0, 1)]
