@@ -469,6 +469,18 @@ def test_noise_in_pieces_is_no_fault(step):
     assert not told.findings, told.findings[0].says
 
 
+@pytest.mark.parametrize("metric", [torch.sum, torch.mean, lambda noisy: noisy.square().sum()])
+def test_a_metric_of_the_noisy_sum_leaves_its_release_as_it_is(metric):
+    def measured(seed, data):
+        torch.manual_seed(seed)
+        noisy = total_of(data) + steps.noise() / 2
+        return noisy / (1 + 0 * float(metric(noisy)))
+
+    told = explained(measured)
+    assert [found.kind for found in told.findings] == ["too_little_noise"]
+    assert [(one.sensitivity, one.noise_deviation) for one in told.rounds] == [pytest.approx((2.0, 1.5))]
+
+
 @pytest.mark.parametrize("share", [0.5, 5**-0.5])
 def test_equal_coordinates_are_not_called_clipped_one_by_one(share):
     """Five coordinates of a record clipped to 1 are 1 / sqrt(5) each: as far as so little noise would allow."""

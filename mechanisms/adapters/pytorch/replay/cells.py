@@ -58,6 +58,9 @@ class Event:
     consumed: bool = False
     exact: bool = True
     superseded: bool = False
+    """Whether it is only seen as a part of another."""
+    parts: tuple[Event, ...] = ()
+    """The releases that it is a sum of."""
 
     @property
     def known(self) -> bool:

@@ -176,12 +176,26 @@ class Releases:
         if len({event.round for event in events}) != 1 or single:
             return done.events
         joined = _joined(done)
-        for event in events:
-            event.superseded, event.exact = joined is not None, False
         if joined is None:
+            for event in events:
+                event.exact = False
             return done.events
+        for event in events:
+            event.superseded = True
+        joined.parts = tuple(events)
         self.events.append(joined)
         return (joined,)
+
+    def put_out(self, cell: Cell) -> None:
+        """These releases reach an output: a sum that is made of one besides, as a metric is, tells nothing more."""
+        for event in cell.events:
+            sums = [one for one in self.events if event in one.parts]
+            if not event.superseded or not sums:
+                continue
+            event.superseded = False
+            for one in sums:
+                one.superseded = not any(part.superseded for part in one.parts)
+                one.exact = one.exact and one.superseded
 
     def _covered_again(self, done: Operation, cell: Cell, meeting: Meeting, covering: Cell) -> Cell:
         """More noise on what has some: both count, while nothing was made of it yet."""

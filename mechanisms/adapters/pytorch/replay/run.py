@@ -101,6 +101,8 @@ class Run(Results, TorchDispatchMode):
         cell = self.memory.get(value)
         self.outputs[name] = Output(value.clone(), None if cell is None else dataclasses.replace(cell))
         self.releases.close(frozenset() if cell is None else cell.draws)
+        if cell is not None:
+            self.releases.put_out(cell)
 
     def follow(self, code: Callable[[], None]) -> None:
         """Run it to its end, or as far as it can be kept."""
