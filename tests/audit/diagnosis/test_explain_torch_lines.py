@@ -481,6 +481,18 @@ def test_a_metric_of_the_noisy_sum_leaves_its_release_as_it_is(metric):
     assert [(one.sensitivity, one.noise_deviation) for one in told.rounds] == [pytest.approx((2.0, 1.5))]
 
 
+def test_a_norm_of_all_noisy_sums_leaves_their_releases_as_they_are():
+    def measured(seed, data):
+        torch.manual_seed(seed)
+        noisy = [part + 1.5 * torch.randn(part.shape) for part in total_of(data).split(2)]
+        squares = [part.square().sum() for part in noisy]
+        return torch.cat(noisy) / (1 + 0 * float(squares[0] + squares[1]))
+
+    told = explained(measured)
+    assert [found.kind for found in told.findings] == ["too_little_noise"]
+    assert [(one.sensitivity, one.noise_deviation) for one in told.rounds] == [pytest.approx((2.0, 1.5))]
+
+
 @pytest.mark.parametrize("share", [0.5, 5**-0.5])
 def test_equal_coordinates_are_not_called_clipped_one_by_one(share):
     """Five coordinates of a record clipped to 1 are 1 / sqrt(5) each: as far as so little noise would allow."""

@@ -182,7 +182,7 @@ class Releases:
             return done.events
         for event in events:
             event.superseded = True
-        joined.parts = tuple(events)
+        joined.parts = tuple(part for event in events for part in event.parts or (event,))
         self.events.append(joined)
         return (joined,)
 
@@ -194,8 +194,10 @@ class Releases:
                 continue
             event.superseded = False
             for one in sums:
-                one.superseded = not any(part.superseded for part in one.parts)
-                one.exact = one.exact and one.superseded
+                if any(part.superseded for part in one.parts):
+                    one.exact = False
+                else:
+                    one.superseded = True
 
     def _covered_again(self, done: Operation, cell: Cell, meeting: Meeting, covering: Cell) -> Cell:
         """More noise on what has some: both count, while nothing was made of it yet."""
