@@ -125,6 +125,12 @@ class Contexts(threading.local):
         return self.kept
 
 
+def pytest_runtest_setup():
+    """No test gets a number that an earlier one computed, maybe with other constants."""
+    if kept := sys.modules.get("guarantees.laws.kept"):
+        kept.REMEMBERED.clear()
+
+
 def pytest_sessionfinish(session):
     """A worker tells the session that started it how much memory it took at most."""
     told = getattr(session.config, "workeroutput", None)

@@ -89,20 +89,20 @@ def kept(
     return value
 
 
-_REMEMBERED: dict[str, Any] = {}
+REMEMBERED: dict[str, Any] = {}
 """Numbers that this process has computed, the oldest first."""
 
 
 def _remembered(key: str, compute: Callable[[], T]) -> T:
     """Numbers from this process's memory, where it has computed them before; laws and arrays are computed again."""
-    if key in _REMEMBERED:
-        return _REMEMBERED[key]
+    if key in REMEMBERED:
+        return REMEMBERED[key]
     value = compute()
     parts = value if isinstance(value, tuple) else (value,)
     if all(part is None or isinstance(part, bool | int | float) for part in parts):
-        _REMEMBERED[key] = value
-        if len(_REMEMBERED) > MOST_REMEMBERED:
-            _REMEMBERED.pop(next(iter(_REMEMBERED)), None)
+        REMEMBERED[key] = value
+        if len(REMEMBERED) > MOST_REMEMBERED:
+            REMEMBERED.pop(next(iter(REMEMBERED)), None)
     return value
 
 
