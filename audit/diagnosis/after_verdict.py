@@ -33,9 +33,10 @@ from audit.diagnosis.noise_and_batches import SHARE as NOISE_OF_BATCHES
 from audit.diagnosis.noise_and_batches import noise_elsewhere
 from audit.diagnosis.rank import rate_first, without_praise
 from audit.diagnosis.signal import read_signal
+from audit.diagnosis.step_moves import step_moves
 from audit.diagnosis.step_noise import about_steps
 from audit.diagnosis.whole_release import about_whole_release
-from audit.power.less_noise import sampled
+from audit.power.less_noise import Sampled, sampled
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction
 from audit.record.record import AuditRecord, ClaimPart
@@ -235,9 +236,9 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         first, second = (side.reshape(len(side), asked.rounds, -1)[:, 0] for side in (first, second))
         shown, remarks = "its first step shows", (not_asked(FIRST_STEP.format(rounds=asked.rounds)),)
         layout = dataclasses.replace(layout, rounds=None)
-    # where no number of the noise is known, the claim alone is asked as well: they share the risk
+    # where no number of the noise is known, or none of later steps, the claim alone is asked as well
     untold = clip is None and mechanism.gradients_told is not None
-    share = asked.risk / (2 if untold else 1)
+    share = asked.risk / (2 if untold or asked.rounds > 1 else 1)
     answers = diagnose(
         first,
         second,
@@ -257,7 +258,8 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
         taken = told or not any(answer.code == "batches" and answer.estimate for answer in answers)
         clipped = read_signal(seen, clip=clip)
         more = beyond_what_was_told(record, clip, noise_multiplier, rate, clipped, shown=shown) if taken else ()
-        return (*answers, *more)
+        later = _of_the_claim(asked, share, place=1, whole=False) if asked.rounds > 1 and not more else ()
+        return (*sorted((*later, *answers), key=lambda answer: not answer.wrong), *more)
     answers += _of_the_claim(asked, share, place=1, whole=False)
     if any(answer.wrong for answer in answers):
         return answers
@@ -349,7 +351,7 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = T
         claim = asked.record.claim
         batches, whole = sampled(claim), whole and _adds_noise(claim)
         aside = NOISE_OF_BATCHES * risk if batches is not None and not whole else 0.0
-        share = (risk - aside) / (3 if whole else 2)
+        share = (risk - aside) / (2 + whole + (asked.rounds > 1))
         clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share)
         clear = clear or cut_noise(first, second, risk=share)
         if clear is not None:
@@ -367,11 +369,24 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = T
             rate=batches.rate if batches is not None else 1.0,
             adds=asked.neighbours.relation == "add_remove",
         )
-        together = None if moved.wrong or not aside else noise_elsewhere(first, second, risk=aside)
-        return (moved, *noise) if together is None else (together, moved, *noise)
+        if moved.wrong:
+            return (moved, *noise)
+        steps = _one_by_one(asked, first, second, batches, risk=share)
+        together = noise_elsewhere(first, second, risk=aside) if aside else None
+        return (*(found for found in (steps, together) if found is not None), moved, *noise)
     except (ValueError, TimeoutError):
         # too few came in time, or they do not vary
         return ()
+
+
+def _one_by_one(
+    asked: _Asked, first: Array, second: Array, batches: Sampled | None, *, risk: float
+) -> Diagnosis | None:
+    """Of a transcript: whether a step shows more than the claim allows one; all of it, where it names no step."""
+    if asked.rounds == 1 or asked.claim is None:
+        return None
+    of_a_step = asked.claim if batches is None else batches.one_step(batches.noise_multiplier)
+    return step_moves(first, second, rounds=asked.rounds, allowed=allowed_to_any(of_a_step), risk=risk)
 
 
 def _gradients(asked: _Asked, read_as: Neighbours | None) -> Neighbours:

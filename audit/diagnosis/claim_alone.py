@@ -19,6 +19,7 @@ from audit.record.record import AuditRecord, ClaimPart
 from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.numerics.rounding import at_most, between
+from guarantees.trade_off import TradeOff
 
 CLOSE = 1e-3
 """By which two numbers of a promise may differ: rounding."""
@@ -44,7 +45,7 @@ def allowed_to_normal(claim: ClaimPart, *, delta: float) -> float:
     return min(by_advantage, float(1 / noise))
 
 
-def allowed_to_any(claim: Claim) -> float:
+def allowed_to_any(claim: Claim | TradeOff) -> float:
     """How many deviations lie at most between the means of any function of a release that keeps the claim.
 
     With ``M = (P + Q)/2`` and ``D = 1/2 int (p - q)^2 / (p + q)``, Cauchy and Schwarz say that the difference of means

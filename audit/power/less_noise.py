@@ -16,6 +16,7 @@ from audit.power.power import POWER, TestKind, fewest, moderate
 from guarantees.claim import Claim
 from guarantees.laws.group import group_law
 from guarantees.laws.kept import kept
+from guarantees.laws.law import LossLaw
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff, compose
 from guarantees.vocabulary import PAIR_RELATIONS, Relation
@@ -76,13 +77,20 @@ class Sampled:
         shown = np.log(np.maximum(1 - largest - delta, LEVELS) / LEVELS)
         return max(float(together.epsilon(delta)), float(shown.max()))
 
+    def one_step(self, noise_multiplier: float) -> TradeOff:
+        """The curve of one step with this noise."""
+        return TradeOff(self._law(noise_multiplier))
+
+    def _law(self, noise_multiplier: float) -> LossLaw:
+        return group_law(rate=self.rate, noise_multiplier=noise_multiplier, group=self.group, relation=self.relation)
+
     def _tests(self, noise_multiplier: float) -> tuple[TradeOff, Array]:
         """The curve of what all steps surely leak, and miss rates at ``LEVELS`` of the largest loss of a step.
 
         With rare batches and little noise the largest loss is nearly all there is, and no feasible lattice for the
         first keeps the many small losses beside it: all that is sure may then be nothing.
         """
-        law = group_law(rate=self.rate, noise_multiplier=noise_multiplier, group=self.group, relation=self.relation)
+        law = self._law(noise_multiplier)
         composed = compose([(TradeOff(law), self.steps)], tolerance=TOLERANCE, most_points=POINTS)
         certificate = composed.certificate
         sure = composed if certificate is None or certificate.leaked is None else TradeOff(certificate.leaked)

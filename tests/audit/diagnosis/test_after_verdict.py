@@ -306,7 +306,8 @@ def test_of_a_transcript_whose_gradients_follow_its_weights_only_the_first_step_
     found = answers_to(record, one_draw_for_all_steps, releases="transcript", claim=claim)
     assert [code for code, answer in found.items() if answer.wrong] == ["step_noise"]
     risks = sum(answer.risk for answer in found.values() if answer.code != "leaks_more")
-    assert risks == pytest.approx(after.SHARE * record.risk)
+    # what found nothing to say kept its share
+    assert after.SHARE * record.risk / 2 < risks <= after.SHARE * record.risk * (1 + 1e-9)
 
 
 def half_of_them(seed, rows):

@@ -1,12 +1,15 @@
-"""Noise that a step of a transcript does not have for itself, beside trainings that are right."""
+"""What a step of a transcript shows, given those before it: its own noise, and the record; right trainings beside."""
 
 import numpy as np
 import pytest
 from checks import assert_rate_at_most
 
+from audit.diagnosis.step_moves import step_moves
 from audit.diagnosis.step_noise import about_steps
 
 TRIALS, STEPS, WIDTH = 300, 4, 30
+ALLOWED = 0.5
+"""Deviations of its noise by which the record may move a step."""
 
 
 def drawn(seed):
@@ -120,6 +123,59 @@ def test_what_earlier_steps_foretell_is_not_said_to_vary_less():
     found = about_steps(*_sides(RIGHT["weights under a schedule"], 5), rounds=STEPS, risk=0.01)
     assert not found.wrong
     assert found.says == "earlier steps foretell step 4 of 4, as by a schedule or by noise used again."
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_record_that_moves_every_step_as_far_as_is_allowed_is_not_accused(name):
+    runs, risk = 8, 0.1
+    accused = sum(_moves(RIGHT[name], seed, ALLOWED, risk=risk).wrong for seed in range(runs))
+    assert_rate_at_most(accused, runs, risk)
+
+
+def carried_over(noise, batches, record):
+    """Momentum of sums that have no noise yet."""
+    sums = momentum(np.zeros_like(noise), batches + record)
+    return noise + sums
+
+
+def seed_again(noise, batches, record):
+    """One batch and one draw at all steps, at gradients that follow."""
+    first = (noise + batches)[:, :1] + record
+    shrink = np.linspace(1.0, 0.7, STEPS)[:, None]
+    return first * shrink + 0.1 * np.tanh(noise) + (record * np.linspace(0, 0.3, STEPS)[:, None])
+
+
+def less_noise(noise, batches, record):
+    return noise * np.array([1.0, 1.0, 0.5, 0.5])[:, None] + batches + record
+
+
+@pytest.mark.parametrize(
+    ("make", "step", "cause"),
+    [(carried_over, 2, "carried_over"), (seed_again, 2, "key_again"), (less_noise, 3, "other_steps")],
+)
+def test_a_later_step_that_shows_more_of_the_record_is_named(make, step, cause):
+    noise, batches = zip(*(drawn([5, side]) for side in (0, 1)), strict=True)
+    record = 2 * ALLOWED * np.eye(1, WIDTH, WIDTH - 1)[0]
+    sides = [make(noise[side], batches[side] / 5, side * record).reshape(TRIALS, -1) for side in (0, 1)]
+    found = step_moves(*sides, rounds=STEPS, allowed=2 * ALLOWED, risk=1e-3)
+    assert found is not None
+    assert found.wrong
+    assert f"step {step} of 4" in found.says
+    assert cause in found.causes
+    assert ("key_again" in found.causes) == (make is seed_again)
+    assert step_moves(*(side[:100] for side in sides), rounds=STEPS, allowed=2 * ALLOWED, risk=1e-3) is None
+
+
+def _moves(make, seed, far, *, risk):
+    """The answer where each step has the record's share beside its noise, whatever is made of both."""
+    record = far * np.eye(1, WIDTH, WIDTH - 1)[0]
+    sides = []
+    for side in (0, 1):
+        noise, batches = drawn([seed, side])
+        sides.append(make(noise + side * record, batches).reshape(TRIALS, -1))
+    found = step_moves(*sides, rounds=STEPS, allowed=ALLOWED, risk=risk)
+    assert found is not None
+    return found
 
 
 def _sides(make, seed):
