@@ -59,6 +59,9 @@ class ScoreModel:
     A rate is ``m (k + s) / (n m + s)``: k of n scores lie beyond the threshold, m is the rate of the model. It has a
     large s where the scores do not contradict it; otherwise it speaks only where few scores lie. If the tails are
     heavier than the model's, a lower limit from k alone takes over.
+
+    If the scores contradict the model, ``accounts`` has a second opinion: that of the scores alone. The model alone
+    would overlook a gap in which no score lies; the scores alone would take every lucky gap for one.
     """
 
     without: Array
@@ -67,6 +70,11 @@ class ScoreModel:
 
     def rates(self, threshold: Array) -> tuple[Array, Array]:
         """False-alarm and miss rates."""
+        alpha, beta = self.accounts(threshold)
+        return alpha[0], beta[0]
+
+    def accounts(self, threshold: Array) -> tuple[Array, Array]:
+        """The same twice, shape (2, thresholds): with the model, and without it where the scores contradict it."""
         return _beyond(self.without, threshold), 1 - _beyond(self.with_record, threshold)
 
     def thresholds(self) -> Array:
@@ -115,10 +123,10 @@ def _best(model: ScoreModel, value: Callable[[Array, Array], Array]) -> Threshol
     """The threshold and the side with the largest value: spread out first, then closer around the best."""
 
     def of(at: Array) -> tuple[Array, Array]:
-        alpha, beta = model.rates(at)
+        alpha, beta = model.accounts(at)
         alpha, beta = np.stack([alpha, 1 - alpha]), np.stack([beta, 1 - beta])
         # Where nothing can be shown every test is as good: take the one with the largest advantage.
-        found = value(alpha, beta) + 1e-9 * (1 - alpha - beta)
+        found = (value(alpha, beta) + 1e-9 * (1 - alpha - beta)).mean(axis=1)
         return found.max(axis=0), found.argmax(axis=0)
 
     at = model.thresholds()
@@ -162,14 +170,15 @@ def _thresholds(without: Array, with_record: Array) -> Array:
 
 
 def _beyond(ordered: Array, threshold: Array) -> Array:
-    """Estimated probability of a score above each threshold."""
+    """Estimated probability of a score above each threshold, with the model and without it."""
     n = len(ordered)
     at_most = np.searchsorted(ordered, threshold, side="right")
     deviate, trusted = _model(ordered, threshold)
     strength = TRUSTED * n if trusted else STRENGTH
     above = _shrunk(n - at_most, n, ndtr(-deviate), strength)
     below = _shrunk(at_most, n, ndtr(deviate), strength)
-    return np.where(at_most > n / 2, above, 1 - below)
+    modelled = np.where(at_most > n / 2, above, 1 - below)
+    return np.stack([modelled, modelled if trusted else (n - at_most + 0.5) / (n + 1)])
 
 
 def _model(ordered: Array, threshold: Array) -> tuple[Array, bool]:

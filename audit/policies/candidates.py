@@ -37,6 +37,7 @@ class Candidates:
     below: np.ndarray
     alpha: np.ndarray
     beta: np.ndarray
+    """Rates by every account of them, (accounts, tests); the first is the one to expect."""
 
     @property
     def members(self) -> int:
@@ -71,8 +72,8 @@ def _from_same(same: _Same) -> Candidates:
         member=np.zeros(len(thresholds), int),
         threshold=thresholds,
         below=np.zeros(len(thresholds), bool),
-        alpha=alpha,
-        beta=beta,
+        alpha=alpha[None],
+        beta=beta[None],
     )
 
 
@@ -113,18 +114,18 @@ def _increasing(alpha: np.ndarray, beta: np.ndarray) -> tuple[tuple[np.ndarray, 
 def from_fit(without: np.ndarray, with_record: np.ndarray) -> Candidates:
     """Tests spread over fit scores (shape (trials, members)) and somewhat beyond, on both sides of each threshold.
 
-    Rates are those of a smooth model where the scores do not contradict it, else theirs; an empty tail of the fit never
-    looks like certainty.
+    Rates are those of a smooth model where the scores do not contradict it, else the model's and theirs; an empty tail
+    of the fit never looks like certainty.
     """
     parts = []
     for member in range(without.shape[1]):
         model = ScoreModel(without=np.sort(without[:, member]), with_record=np.sort(with_record[:, member]))
         t = np.unique(model.thresholds().astype(np.float32)).astype(float)
-        alpha, beta = model.rates(t)
+        alpha, beta = model.accounts(t)
         where = np.full(len(t), member)
         parts.append((where, t, np.zeros(len(t), bool), alpha, beta))
         parts.append((where, t, np.ones(len(t), bool), 1 - alpha, 1 - beta))
-    member, threshold, below, alpha, beta = (np.concatenate(column) for column in zip(*parts, strict=True))
+    member, threshold, below, alpha, beta = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
     return Candidates(member=member, threshold=threshold, below=below, alpha=alpha, beta=beta)
 
 
@@ -150,18 +151,25 @@ def grid(candidates: Candidates, cuts: tuple[Cut, ...] = ()) -> np.ndarray:
 
 
 def choose(candidates: Candidates, target: Target, goal: Goal, objectives: Objectives | None = None) -> Cut:
-    """The candidate with the best expected outcome for one target, by default of the joint inversion."""
+    """The candidate with the best expected outcome for one target, by default of the joint inversion.
+
+    If two accounts of the rates differ, the mean of what they expect.
+    """
     objective = (JOINT_OBJECTIVES if objectives is None else objectives)[target]
-    value = np.maximum(objective(candidates.alpha, candidates.beta, goal), 0.0)
+    (alpha, *others), (beta, *also) = candidates.alpha, candidates.beta
+    value = np.maximum(objective(alpha, beta, goal), 0.0)
+    for a, b in zip(others, also, strict=True):
+        differ = (a != alpha) | (b != beta)
+        value[differ] = (value[differ] + np.maximum(objective(a[differ], b[differ], goal), 0.0)) / 2
     # where nothing can be shown every test is as good: take the one with the largest advantage
-    best = int(np.argmax(value + 1e-9 * (1 - candidates.alpha - candidates.beta)))
+    best = int(np.argmax(value + 1e-9 * (1 - alpha - beta)))
     return Cut(
         target=target,
         member=int(candidates.member[best]),
         threshold=float(candidates.threshold[best]),
         rejects="below" if candidates.below[best] else "above",
         risk=goal.risk,
-        on_alpha=_on_alpha(target, candidates.alpha[best], candidates.beta[best]),
+        on_alpha=_on_alpha(target, alpha[best], beta[best]),
     )
 
 

@@ -201,7 +201,7 @@ def _curve(curve: TradeOff) -> Curve:
     curve = one_pair(curve)
     tests = from_curve(curve)
     kept = np.unique(np.linspace(0, len(tests.threshold) - 1, 190).astype(int))[::-1]
-    alpha, beta = tests.alpha[kept], tests.beta[kept]
+    alpha, beta = tests.alpha[0, kept], tests.beta[0, kept]
     ends = curve.beta(np.array([0.0, 1.0]))
     return Curve(
         alpha=(0.0, *alpha.tolist(), 1.0),

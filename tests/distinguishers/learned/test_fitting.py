@@ -13,6 +13,7 @@ from zoo.library import LAYOUT, TWO_STEPS, Library, dense_pair
 import distinguishers
 from distinguishers.contract import Distinguisher, Learner
 from distinguishers.learned.features import learn_features
+from distinguishers.learned.fitting import _best_alone
 from distinguishers.learned.grain import find_grain
 from distinguishers.learned.output_rows import View
 from distinguishers.learned.repetition import find_repetition
@@ -218,3 +219,13 @@ def test_scores_learnt_on_other_numbers_share_one_program():
     assert [leaf.shape for leaf in map(np.asarray, jax.tree.leaves(learnt[0]))] == [
         leaf.shape for leaf in map(np.asarray, jax.tree.leaves(learnt[1]))
     ]
+
+
+def test_a_feature_that_shows_in_its_tail_alone_is_a_member():
+    """Three features shift a little as a whole; a fourth is far out in 4% of the outputs with the record."""
+    rng = np.random.default_rng(4)
+    without, with_record = (rng.normal(size=(1000, 4)) + moved for moved in (0.0, [0.3, 0.35, 0.4, 0.0]))
+    with_record[:, 3] = np.where(rng.random(1000) < 0.04, -8.0, with_record[:, 3])
+    alone, signs = _best_alone(without, with_record, always=(), names=("a", "b", "c", "d"))
+    assert alone.tolist() == [2, 1, 3]
+    assert signs.tolist() == [1.0, 1.0, -1.0]
