@@ -79,6 +79,7 @@ CAUSES = {
     "seed_again": "a seed or a release is reused",
     "sum_clipped": "the sum is clipped",
     "sum_elsewhere": "batches move the sum outside the span of the gradients",
+    "sum_scaled": "the sum is scaled before the noise is added, as by the number of records over the batch's size",
     "taken_back": "later steps subtract what an earlier step added",
     "turns": "records take turns",
     "uneven": "coordinates have noise of different scales",

@@ -187,7 +187,9 @@ def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: f
             causes = tuple(dict.fromkeys((*causes, "another_rate")))
         elif rates.may_explain(stated.rate, risk):
             measured += f", as also at a rate of {min(rates.found, 1.0):.2g} where {stated.rate:g} is stated"
-            causes = tuple(dict.fromkeys((*causes, "another_rate")))
+            # the one first that explains better how the sum varies
+            better = rates.p_found > rates.p_stated
+            causes = tuple(dict.fromkeys(("another_rate", *causes) if better else (*causes, "another_rate")))
     return answer(
         "ratio",
         wrong=wrong,
@@ -209,13 +211,19 @@ def _around(ratio: float, found: Movement, risk: float) -> tuple[float, float]:
     return ratio / (1 + reach), ratio / (1 - reach) if reach < 1 else math.inf
 
 
-def _divisor_may_be(divisor: float, found: Movement, signal: Signal, stated: Stated, risk: float) -> bool:
-    """Whether the other records' sum, divided by this, may be what they move the mean by; so where it tells nothing."""
-    size = stated.rate * float(np.linalg.norm(signal.others))
-    if not signal.others_short or size == 0:
+def _others_may_be(
+    found: Movement, signal: Signal, stated: Stated, risk: float, *, times: float = 1.0, looser: bool = False
+) -> bool:
+    """Whether the other records' sum, so many times as large, may be what moves the mean; so where it tells nothing.
+
+    Clipped as stated, or ``looser``.
+    """
+    size = float(np.linalg.norm(signal.others))
+    if size == 0:
         return True
-    reach = float(student.isf(risk / 2, found.degrees)) * found.others_error
-    return abs(found.others - size / divisor) <= reach + CLOSE * size / divisor
+    low, high = (stated.rate * times * end for end in (signal.others_looser if looser else (size, size)))
+    reach = float(student.isf(risk / 2, found.degrees)) * found.others_error + CLOSE * stated.rate * times * size
+    return low - reach <= found.others <= high + reach
 
 
 def _count_may_divide(found: Movement, signal: Signal, stated: Stated, reach: float, risk: float) -> bool:
@@ -225,7 +233,7 @@ def _count_may_divide(found: Movement, signal: Signal, stated: Stated, reach: fl
         return False
     moved = float(np.linalg.norm((signal.others + signal.moves) / sizes[1] - signal.others / sizes[0]))
     near = abs(found.whole.length - moved) <= reach + CLOSE * moved
-    return near and _divisor_may_be(sizes[0], found, signal, stated, risk)
+    return near and _others_may_be(found, signal, stated, risk, times=1 / sizes[0])
 
 
 def beyond_the_scale(found: Diagnosis, scale: Diagnosis, signal: Signal) -> bool:
@@ -246,37 +254,32 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
     """Which of the two is off, if nothing is divided, and why that may be.
 
     A record that moves the release as far as is due beside too little noise may also move a sum too far that has its
-    noise and is divided. The other records tell the two apart, unless they are clipped as well.
+    noise and is divided. The other records tell the two apart, as far as looser clipping leaves their sum as it is; and
+    whether the record alone moves the sum too far, or all of them do.
     """
     moved, length = found.whole.length, stated.rate * signal.length
     due = f"where {length:.3g} is expected"
     if stated.rate < 1:
         due = f"on average where {length:.3g} is expected at rate {stated.rate:g}"
-    too_far, turned = ("larger_bound", "not_clipped", "not_clipped_alone", "counted_again"), ""
     divisor = stated.deviation / max(found.noise, 1e-300)
-    if found.aside_p < risk:
-        # no length of the record's own gradient explains this
-        too_far = ("moves_others", "not_clipped_alone", "counted_again")
-        too_far += ("another_rate",) if stated.rate < 1 else ()
-        turned = " ({:.3g} along its own gradient)"
-    elif found.mean < 0:
-        turned = " (against its own gradient)"
-    elif _is_unclipped(moved * divisor, signal, stated, reach / max(moved, 1e-300)):
-        too_far = ("not_clipped", "larger_bound", "not_clipped_alone", "counted_again")
-        turned = ", as its gradient does without clipping,"
-    if np.count_nonzero(signal.moves) > signal.rounds:
-        # a gradient that has parts: clipped to the bound each, they are together longer; as a rule they turn it as well
-        too_far = (*too_far, "clipped_apart")
+    too_far, turned = _too_far(found, signal, stated, moved * divisor, reach / max(moved, 1e-300), risk)
     if abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
         what = f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
-        return f"{what}{moved:.3g}{turned.format(found.mean)} {due}", too_far
+        what += f"{moved:.3g}{turned.format(found.mean)} {due}"
+        alone = _others_may_be(found, signal, stated, risk, looser=True)
+        if not _others_may_be(found, signal, stated, risk, times=moved / length):
+            return what, too_far
+        if alone:
+            return what, (*too_far, "sum_scaled")
+        return f"{what}; the other records move it as many times too far", ("sum_scaled", "counted_again")
     # along the gradient the noise is no larger than all that varies there
     square = found.degrees * (found.along / stated.deviation) ** 2
     less = ("less_noise",) if chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
     if abs(moved - length) <= reach:
         what = f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is expected"
-        undivided = _divisor_may_be(1.0, found, signal, stated, risk)
-        if divisor > LARGEST_DIVISOR or not _divisor_may_be(divisor, found, signal, stated, risk):
+        undivided = _others_may_be(found, signal, stated, risk)
+        by_it = _others_may_be(found, signal, stated, risk, times=1 / divisor, looser=True)
+        if divisor > LARGEST_DIVISOR or not by_it:
             return what, less
         divided = f"the release is divided by {divisor:.3g} and the record moves the sum by {moved * divisor:.3g}"
         divided += f"{turned.format(found.mean * divisor)} {due}"
@@ -290,11 +293,29 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
     return what, ("less_noise", "less_beside", *too_far)
 
 
-def _is_unclipped(moved: float, signal: Signal, stated: Stated, error: float) -> bool:
-    """Whether the record moves the sum as far as its gradient is long, and that is longer than the bound."""
-    whole = stated.rate * signal.unclipped
-    longer = signal.unclipped > (1 + LONGER) * signal.length
-    return longer and error < LONGER and abs(moved - whole) <= (error + CLOSE) * whole
+def _too_far(
+    found: Movement, signal: Signal, stated: Stated, moved: float, error: float, risk: float
+) -> tuple[tuple[str, ...], str]:
+    """Why the record may move the sum so far, up to a relative error, and what to say beside that length."""
+    turned = ""
+    if found.aside_p < risk:
+        # no length of the record's own gradient explains this
+        causes = ("moves_others", "not_clipped_alone", "counted_again")
+        causes += ("another_rate",) if stated.rate < 1 else ()
+        turned = " ({:.3g} along its own gradient)"
+    else:
+        causes = ("larger_bound", "not_clipped_alone", "counted_again")
+        whole, longer = stated.rate * signal.unclipped, signal.unclipped > (1 + LONGER) * signal.length
+        unclipped = longer and abs(moved - whole) <= (error + CLOSE) * whole and found.mean > 0
+        causes = ("not_clipped", *causes) if unclipped else causes
+        if unclipped and error < LONGER:
+            turned = ", as its gradient does without clipping,"
+        elif found.mean < 0:
+            turned = " (against its own gradient)"
+    if np.count_nonzero(signal.moves) > signal.rounds:
+        # a gradient that has parts: clipped to the bound each, they are together longer; as a rule they turn it as well
+        causes = (*causes, "clipped_apart")
+    return causes, turned
 
 
 def sampled(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, risk: float) -> Diagnosis:

@@ -35,8 +35,8 @@ class Signal:
     """How far it would move the sum if nothing were clipped."""
     others: np.ndarray
     """The sum of the other records' gradients in one round, clipped alike."""
-    others_short: bool
-    """Whether each of them is shorter than the bound, so that a larger one leaves their sum as it is."""
+    others_looser: tuple[float, float]
+    """Between which lengths, along it, that sum is if they are clipped less: at a larger bound, by parts, or not."""
     records: int
     """Records without the differing one."""
     records_with: int
@@ -77,11 +77,14 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
 
     ends = [np.zeros(found.rank) if end is None else end for end in (found.added, found.removed)]
     added, removed = clipped(np.stack(ends))
-    counts = np.asarray(found.counts, float)
-    # a bound that others exceed would need every one of their rows
-    others = counts @ clipped(found.shared) if found.shared.size * size <= MOST_DENSE else np.zeros(size)
-    # span coordinates have the rows' own lengths; a row that is many rounds long is at least as long as any of them
-    longest = float(np.linalg.norm(found.shared, axis=1).max(initial=0.0))
+    others, looser = np.zeros(size), (0.0, 0.0)
+    if found.shared.size * size <= MOST_DENSE:
+        counts, kept = np.asarray(found.counts, float), clipped(found.shared)
+        others = counts @ kept
+        toward = others / (float(np.linalg.norm(others)) or 1.0)
+        # each number of a gradient is what the stated clipping leaves of it, or more, up to all of it
+        ends_of = np.stack([kept, np.tile(_dense(found, found.shared), (1, times))]) * toward
+        looser = float(counts @ ends_of.min(axis=0).sum(axis=1)), float(counts @ ends_of.max(axis=0).sum(axis=1))
     rows = np.tile(_dense(found, np.eye(found.rank)), (1, times))
     basis = rows if rounds == 1 else _orthonormal(rows, [size // rounds] * rounds)
     sizes = list(layout.sizes) * rounds if layout is not None else [size]
@@ -95,7 +98,7 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
         moves=added - removed,
         unclipped=float(np.linalg.norm(ends[0] - ends[1])) * math.sqrt(times),
         others=others,
-        others_short=clip is None or longest <= (1 + 1e-6) * clip,
+        others_looser=looser,
         records=found.records_without,
         records_with=found.records_with,
         rounds=rounds,

@@ -282,7 +282,8 @@ FAULTS = {
         rate=0.5,
         noise=0.1 * NOISE,
     ),
-    "not clipped": Fault(lambda d: d.release + np.outer(6 * d.taken, d.unit), ("ratio",), ("not_clipped",)),
+    "not clipped": Fault(lambda d: d.release + np.outer(3 * d.taken, d.unit), ("ratio",), ("not_clipped",), pair=LONG),
+    "sum scaled": Fault(lambda d: 7 * d.sums + d.noise, ("ratio",), ("sum_scaled",)),
     "takes another's place": Fault(
         displaced, ("ratio", "rate", "batches"), ("counted_again", "another_rate"), rate=0.5, noise=0.1 * NOISE
     ),
@@ -360,7 +361,7 @@ def test_the_number_of_records_is_no_cause_where_the_record_moves_the_sum_otherw
 
 
 def test_a_record_that_moves_the_sum_by_the_length_of_its_gradient_is_first_of_all_not_clipped():
-    longer = dataclasses.replace(FAULTS["not clipped"], pair=LONG)
+    longer = dataclasses.replace(FAULTS["not clipped"], outputs=lambda d: d.release + np.outer(6 * d.taken, d.unit))
     not_clipped = dataclasses.replace(longer, outputs=lambda d: d.release + np.outer(3 * d.taken, d.unit))
     for fault in (not_clipped, dataclasses.replace(not_clipped, outputs=lambda d: not_clipped.outputs(d) / 8)):
         (answer,) = said(fault)
