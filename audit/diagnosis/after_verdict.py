@@ -31,6 +31,7 @@ from audit.diagnosis.explain.in_records import has_lines, line_answers
 from audit.diagnosis.noise import Array
 from audit.diagnosis.noise_and_batches import SHARE as NOISE_OF_BATCHES
 from audit.diagnosis.noise_and_batches import noise_elsewhere
+from audit.diagnosis.presence import bare_values
 from audit.diagnosis.rank import rate_first, without_praise
 from audit.diagnosis.signal import read_signal
 from audit.diagnosis.step_moves import step_moves
@@ -352,8 +353,9 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = T
         batches, whole = sampled(claim), whole and _adds_noise(claim)
         aside = NOISE_OF_BATCHES * risk if batches is not None and not whole else 0.0
         share = (risk - aside) / (2 + whole + (asked.rounds > 1))
-        clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share)
+        clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share / 2)
         clear = clear or cut_noise(first, second, risk=share)
+        clear = clear or bare_values(first, second, layout=layout, risk=share)
         if clear is not None:
             return (clear,)
         epsilon = positive(claim.parameters.get("epsilon"))

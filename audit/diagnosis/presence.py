@@ -10,7 +10,7 @@ from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
-from guarantees.numerics.distributions import chi2, poisson, student
+from guarantees.numerics.distributions import binom, chi2, poisson, student
 from guarantees.numerics.rounding import at_most
 from mechanisms.release import Layout
 
@@ -25,6 +25,10 @@ FEW_VALUES = 8
 """Noise of fewer different values in a trial may be coarse."""
 COARSE = 64
 """Different values of integers whose deviation is about ten, from which on they are like normal numbers."""
+SOME = 32
+"""Trials of a side that say on which coordinates values come again."""
+ROOM = 8
+"""Numbers of float32 for each trial that a coordinate could take, for values that come again to be no rounding."""
 BARE = 0.25
 """Share of the others' deviation below which a coordinate is called short of noise."""
 
@@ -109,9 +113,13 @@ def _is_silent(side: Noise) -> Array:
 def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: float) -> Diagnosis:
     """Whether coordinates have much less noise than others: variances against their mean outside the span.
 
-    Whatever the batch adds, ``(trials - 1) variance_j / s^2`` is at least chi-square; the smallest pays for all.
-    Called wrong only below a quarter of the deviation, where the shape of the noise hardly matters.
+    Or values that come again (``bare_values``), half of the risk each. Whatever the batch adds,
+    ``(trials - 1) variance_j / s^2`` is at least chi-square; the smallest pays for all. Called wrong only
+    below a quarter of the deviation, where the shape of the noise hardly matters.
     """
+    repeating = bare_values(without.outputs, with_record.outputs, layout=layout, risk=risk)
+    if repeating is not None:
+        return repeating
     sides = {"without the record": without, "with the record": with_record}
     found, smallest, least = {}, 1.0, math.inf
     for name, side in sides.items():
@@ -121,7 +129,7 @@ def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: flo
         shares = side.outputs.var(axis=0, ddof=1, dtype=np.float64) / reference
         degrees = len(side.outputs) - 1
         p_values = 2 * len(shares) * chi2.cdf(degrees * shares, degrees)
-        low = (p_values < risk) & (shares < BARE**2)
+        low = (p_values < risk / 2) & (shares < BARE**2)
         smallest, least = min(smallest, float(p_values.min())), min(least, float(shares.min()))
         if low.any():
             found[name] = (low, math.sqrt(float(shares[low].max())))
@@ -133,7 +141,7 @@ def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: flo
         "bare",
         wrong=bool(found),
         measured=_bare(found, layout) if found else measured,
-        p_value=min(1.0, smallest) if found or smallest >= risk else risk,
+        p_value=min(1.0, 2 * smallest) if found or 2 * smallest >= risk else risk,
         risk=risk,
         assumes="independent trials",
         estimate=share,
@@ -146,6 +154,55 @@ def _bare(found: dict[str, tuple[Array, float]], layout: Layout | None) -> str:
     (name, (mask, largest)) = next(iter(found.items()))
     amount = "no noise" if largest < 1e-3 else f"at most {at_most(largest, '.2g')} of the others' noise"
     return f"{amount} on {places(mask, layout)}{'' if both else f', {name}'}"
+
+
+def bare_values(first: Array, second: Array, *, layout: Layout | None, risk: float) -> Diagnosis | None:
+    """Coordinates of few values, the record's own among them, beside others that never take one twice; or None.
+
+    Sums of batches come again where nothing hides them, however much they vary. A value that one side alone takes is
+    as likely to be the other's where the record changes nothing: a sign test of these at half of the risk, shared by
+    the coordinates that both sides together choose.
+    """
+    count = min(len(first), len(second))
+    sides = [np.asarray(side)[:count].reshape(count, -1) for side in (first, second)]
+    some = np.sort(np.concatenate([side[:SOME] for side in sides]).astype(np.float32), axis=0)
+    again = np.any(some[1:] == some[:-1], axis=0)
+    if not again.any() or 2 * np.count_nonzero(again) > len(again):
+        return None
+    few = [
+        place
+        for place in np.flatnonzero(again)
+        if _takes_few_values(np.concatenate([side[:, place] for side in sides]))
+    ]
+    p_values = np.ones(len(again))
+    for place in few:
+        values = [np.unique(side[:, place].astype(np.float32)) for side in sides]
+        alone = [len(np.setdiff1d(*order)) for order in (values, values[::-1])]
+        p_values[place] = min(1.0, 4 * len(few) * float(binom.sf(max(alone) - 1, sum(alone), 0.5)))
+    found = p_values < risk
+    if not found.any():
+        return None
+    place = int(np.flatnonzero(found)[0])
+    counts = [f"{len(np.unique(side[:, place].astype(np.float32))):,}" for side in sides]
+    where = places(found, layout)
+    example = "it takes" if found.sum() == 1 else f"coordinate {place} takes"
+    return answer(
+        "bare",
+        wrong=True,
+        measured=f"no noise hides what the batch adds on {where}: {example} {counts[0]} different values in {count:,} "
+        f"trials without the record, and {counts[1]} with it",
+        p_value=float(p_values[found].min()),
+        risk=risk,
+        assumes="independent trials",
+        estimate=0.0,
+    )
+
+
+def _takes_few_values(column: Array) -> bool:
+    """Whether most trials repeat another's value, where float32 has room for each to have its own."""
+    values = column.astype(np.float32)
+    room = float(np.ptp(values)) / float(np.spacing(np.abs(values).max()))
+    return 2 * len(np.unique(values)) < len(values) and room > ROOM * len(values)
 
 
 def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:

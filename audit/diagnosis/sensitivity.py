@@ -22,6 +22,8 @@ CLOSE = 0.03
 """Relative error below which a scale is called as stated."""
 LONGER = 0.2
 """Share by which a gradient exceeds the bound, and a movement is known, where the one is told from the other."""
+NO_MEAN = 0.01
+"""Smallest p-value at which noise is taken to have no mean of its own."""
 ROUNDED = 1e-6
 """Share of the release's span below which what lies aside of a gradient is rounding."""
 LARGEST_DIVISOR = 1e6
@@ -85,6 +87,7 @@ class Movement:
     others: float
     """How far the other records move the mean along their own sum."""
     others_error: float
+    """Infinite where the noise has a mean of its own, which is part of it."""
     degrees: int
     mean_rows: tuple[Array, Array]
     spread_rows: tuple[Array, Array]
@@ -121,11 +124,19 @@ def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
         noise_error=noise_error,
         along=float(rows[0].std(ddof=1)),
         others=float(others.mean()),
-        others_error=max(float(others.std(ddof=1)) / math.sqrt(len(others)), 1e-300),
+        others_error=max(float(others.std(ddof=1)) / math.sqrt(len(others)), 1e-300)
+        if not _has_a_mean(without.beside)
+        else math.inf,
         degrees=min(map(len, rows)) - 1,
         mean_rows=(-rows[0], rows[1]),
         spread_rows=(rows[0].var(ddof=1) - rows[0] ** 2, rows[1] ** 2 - rows[1].var(ddof=1)),
     )
+
+
+def _has_a_mean(noise: Array) -> bool:
+    """Whether coordinates that no record moves have another mean than zero."""
+    squares = noise.mean(axis=0) ** 2 / np.maximum(noise.var(axis=0, ddof=1) / len(noise), 1e-300)
+    return bool(chi2.sf(float(squares.sum()), len(squares)) < NO_MEAN)
 
 
 def _largest(sides: Sequence[Array]) -> float:

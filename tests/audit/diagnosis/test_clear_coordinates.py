@@ -9,6 +9,7 @@ import audit
 import guarantees
 import mechanisms
 from audit.diagnosis.clear_coordinates import clear_coordinates
+from audit.diagnosis.presence import bare_values
 from audit.report.diagnoses import looks_wrong
 
 PAIR = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
@@ -95,3 +96,43 @@ def test_one_draw_that_is_added_to_all_bins_hides_nothing_between_them_and_one_f
     assert clear_coordinates(*each, **given) is None
     shares = [side / side.sum(axis=1, keepdims=True) for side in np.abs(each)]
     assert clear_coordinates(*shares, **given) is None
+
+
+TRIALS, BATCHES = 400, np.random.default_rng(4).standard_normal((7, 12))
+
+
+def sampled(seed, rows, bare=()):
+    """Sums of batches drawn at rate 1/2, with noise but on some coordinates."""
+    rng = np.random.default_rng([seed, rows])
+    sums = (rng.random((TRIALS, rows)) < 0.5) @ BATCHES[:rows]
+    noise = 0.2 * rng.standard_normal(sums.shape)
+    noise[:, list(bare)] = 0.0
+    return sums + noise
+
+
+@pytest.mark.parametrize("release", [np.float32, np.float64])
+def test_batches_that_vary_more_than_the_noise_do_not_hide_that_there_is_none(release):
+    sides = [sampled(1, rows, bare=(3, 4)).astype(release) for rows in (6, 7)]
+    found = bare_values(*sides, layout=None, risk=1e-4)
+    assert found is not None
+    assert (
+        "on coordinates 3 to 4: coordinate 3 takes 64 different values in 400 trials without the record" in found.says
+    )
+    assert bare_values(*(sampled(1, rows) for rows in (6, 7)), layout=None, risk=1e-4) is None
+
+
+def test_values_that_come_again_whatever_the_record_is_are_not_accused():
+    """Drawn numbers beside the noisy sum, noise of few values everywhere, and float32 that has no room for more."""
+    runs, risk, accused = 40, 0.1, 0
+    for seed in range(runs):
+        sides = [sampled(seed, rows) for rows in (6, 7)]
+        rng = np.random.default_rng([seed, 99])
+        values = rng.standard_normal(20 + 5 * seed)
+        for side in sides:
+            side[:, 5] = rng.choice(values, TRIALS)
+        accused += bare_values(*sides, layout=None, risk=risk) is not None
+    assert_rate_at_most(accused, runs, risk)
+    grid = [np.round(sampled(1, rows), 1) for rows in (6, 7)]
+    assert bare_values(*grid, layout=None, risk=risk) is None
+    far = [sampled(1, rows) + 3e6 * (np.arange(12) == 5) for rows in (6, 7)]
+    assert bare_values(*far, layout=None, risk=risk) is None

@@ -40,7 +40,7 @@ def word(answer: Diagnosis) -> str:
         return WORDS[answer.code]
     if "another_rate" in answer.causes:
         return "open"
-    little, far = "less_noise" in answer.causes, "not_clipped_alone" in answer.causes
+    little, far = "less_noise" in answer.causes, bool({"not_clipped_alone", "sum_scaled"} & set(answer.causes))
     return "over" if little and far else "sensitivity" if far else "noise"
 
 
