@@ -79,7 +79,7 @@ def diagnose(
     standard = _moving(np.concatenate([without.standard, with_record.standard]))
     coarse = presence.is_coarse(without, with_record)
     asked = (
-        *_about_presence(without, with_record, signal, layout, coarse=coarse),
+        *_about_presence(without, with_record, signal, stated, layout, coarse=coarse),
         *(() if coarse else _about_noise(without, with_record, standard, stated)),
         *movement,
         *_about_shape(without, with_record, standard, "coarse" if coarse else law),
@@ -117,13 +117,15 @@ def _about_still_noise(without: Noise, with_record: Noise, signal: Signal) -> tu
 
 
 def _about_presence(
-    without: Noise, with_record: Noise, signal: Signal, layout: Layout | None, *, coarse: bool
+    without: Noise, with_record: Noise, signal: Signal, stated: Stated | None, layout: Layout | None, *, coarse: bool
 ) -> tuple[Question, ...]:
-    sides = (without, with_record)
+    sides, empty = (without, with_record), None
+    if stated is not None and stated.rate < 1 and signal.rounds == 1:
+        empty = (1 - stated.rate) ** signal.records, (1 - stated.rate) ** signal.records_with
     return (
         lambda risk: presence.unbounded(*sides, finite=signal.finite, risk=risk),
         lambda risk: presence.bare(*sides, layout=layout, risk=risk),
-        lambda risk: presence.silent(*sides, risk=risk),
+        lambda risk: presence.silent(*sides, empty=empty, risk=risk),
         *(() if coarse else (lambda risk: presence.repeated(*sides, risk=risk),)),
         lambda risk: sensitivity.elsewhere(*sides, signal, layout=layout, risk=risk),
     )
@@ -131,9 +133,10 @@ def _about_presence(
 
 def _about_noise(without: Noise, with_record: Noise, standard: Array, stated: Stated | None) -> tuple[Question, ...]:
     deviation = None if stated is None else stated.deviation
+    noisy = [presence.with_noise(side) for side in (without, with_record)]
     return (
         lambda risk: dependence.shared(standard, rotated=without.rotated, risk=risk),
-        lambda risk: scale.depends_on_batch(without, with_record, deviation=deviation, risk=risk),
+        lambda risk: scale.depends_on_batch(*noisy, deviation=deviation, risk=risk),
         lambda risk: scale.depends_on_record(without, with_record, risk=risk),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -50,14 +51,14 @@ def unbounded(without: Noise, with_record: Noise, *, finite: bool, risk: float) 
     )
 
 
-def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
+def silent(without: Noise, with_record: Noise, *, empty: tuple[float, float] | None = None, risk: float) -> Diagnosis:
     """Whether trials have no noise outside the span of the gradients, which normal noise never has.
 
-    Coarse noise may be zero on all these coordinates in many a trial.
+    Coarse noise may be zero on all these coordinates in many a trial. ``empty``: how often a batch is so, on each side.
     """
     sides = (without, with_record)
     shares = [_silent_share(side) for side in sides]
-    wrong = min(shares) == 1 or (max(shares) > SELDOM and not is_coarse(*sides))
+    wrong, causes = min(shares) == 1 or (max(shares) > SELDOM and not is_coarse(*sides)), ()
     if min(shares) == 1:
         varies = any(np.ptp(side.outputs, axis=0).any() for side in sides)
         measured = "there is no noise" + (" where no record moves the release" if varies else "")
@@ -67,6 +68,8 @@ def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
         measured = (
             f"no noise in {shares[0]:.1%} of the trials without the record and in {shares[1]:.1%} of those with it"
         )
+        if empty is not None and all(map(_is_share, sides, shares, empty)):
+            measured, causes = f"{measured}, which is how often batches are empty", ("empty_batch",)
     elif max(shares) > SELDOM:
         measured = "noise of few values is zero in some trials, as it may be"
     elif is_still(*sides):
@@ -77,11 +80,27 @@ def silent(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
         "silent",
         wrong=wrong,
         measured=measured,
+        causes=causes,
         p_value=0.0 if wrong else 1.0,
         risk=risk,
         assumes="sums below a million deviations of the noise",
         estimate=max(shares),
     )
+
+
+def _is_share(side: Noise, share: float, due: float) -> bool:
+    """Whether trials come out as often as with this probability, within four standard errors and one trial."""
+    trials = len(side.outputs)
+    return abs(share - due) * trials <= 1 + 4 * math.sqrt(trials * due * (1 - due))
+
+
+def with_noise(side: Noise) -> Noise:
+    """The trials that have noise, where there are two or more."""
+    kept = ~_is_silent(side)
+    if kept.all() or np.count_nonzero(kept) < 2:
+        return side
+    rows = {name: getattr(side, name)[kept] for name in ("outputs", "along", "beside", "rest")}
+    return dataclasses.replace(side, **rows)
 
 
 def is_still(without: Noise, with_record: Noise) -> bool:
@@ -176,8 +195,8 @@ def bare_values(first: Array, second: Array, *, layout: Layout | None, risk: flo
     ]
     p_values = np.ones(len(again))
     for place in few:
-        values = [np.unique(side[:, place].astype(np.float32)) for side in sides]
-        alone = [len(np.setdiff1d(*order)) for order in (values, values[::-1])]
+        without, with_record = (np.unique(side[:, place].astype(np.float32)) for side in sides)
+        alone = [len(np.setdiff1d(without, with_record)), len(np.setdiff1d(with_record, without))]
         p_values[place] = min(1.0, 4 * len(few) * float(binom.sf(max(alone) - 1, sum(alone), 0.5)))
     found = p_values < risk
     if not found.any():

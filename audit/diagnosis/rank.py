@@ -101,6 +101,9 @@ def _explained(answer: Diagnosis, wrong: set[str], equal: bool, too_little: bool
     if answer.code == "bare" and equal and (answer.estimate or 0.0) < NO_NOISE:
         return answer
     before = order[: order.index(answer.code)] if answer.code in order else order
+    if answer.code == "scale_by_trial":
+        # it is asked of the trials that have noise
+        before = tuple(code for code in before if code != "silent")
     if answer.code == "ratio" and too_little:
         before = tuple(code for code in before if code != "scale_by_record")
     if answer.code not in wrong:

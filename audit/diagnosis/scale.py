@@ -102,7 +102,7 @@ def depends_on_batch(without: Noise, with_record: Noise, *, deviation: float | N
         "scale_by_trial",
         wrong=wrong,
         measured=f"the noise's scale varies between trials{divisors}" if wrong else "one scale fits every trial",
-        causes=("batch_divisor", "batch_bound", "scale_redrawn"),
+        causes=("batch_divisor", "batch_bound", "noise_of_records", "scale_redrawn"),
         p_value=p,
         risk=risk,
         assumes="independent coordinates; means are normal",

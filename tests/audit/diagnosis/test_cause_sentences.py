@@ -200,6 +200,12 @@ FAULTS = {
     "bound of the batch": Fault(
         lambda d: scaled(d, 1 + d.others.sum(axis=1)), ("scale_by_trial",), ("batch_bound",), rate=0.5
     ),
+    "noise of every record": Fault(
+        lambda d: scaled(d, np.sqrt(d.others.sum(axis=1) + d.taken)),
+        ("silent", "scale_by_trial"),
+        ("empty_batch", "noise_of_records"),
+        rate=0.5,
+    ),
     "divided by the dataset": Fault(lambda d: d.release / (4 + d.present), ("scale_by_record",), ("reads_dataset",)),
     "mean over the dataset, one noise": Fault(
         lambda d: d.sums / (4 + d.present) + d.noise / 4, ("ratio",), ("count_divides",)
