@@ -42,6 +42,7 @@ LONG = {
     ("docs/own-model.md", 2),
     ("docs/own-model.md", 3),
     ("docs/own-model.md", 5),
+    ("docs/own-model.md", 6),
     ("docs/trainings.md", 0),
     ("docs/tutorial.md", 1),
     ("docs/tutorial.md", 2),
