@@ -10,7 +10,7 @@ blocks of a document build on each other.
 ``@pytest.mark.few(n)``: of many cases that show one thing, n spread over all of them are fast, the others long.
 
 Property tests draw the same examples in every run: a red build means that something changed. Where a test does not say
-how many, there are 40 of them, in `make test-full` 100.
+how many, there are 25 of them, in `make test-full` 100.
 """
 
 import ctypes
@@ -33,6 +33,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # matrices are small: a second thread of BLAS mostly waits, in a loop, and took a quarter of the laws' time
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# and so does one of PyTorch, which took a sixth of its tests' time
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 MEMORY = 1.6
 """GiB above which a worker forgets compiled programs; the compilation cache keeps them, for the price of a trace."""
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -54,7 +56,7 @@ def fast_to_compile() -> str:
 FULL = "XLA_FLAGS" in os.environ
 if not FULL:
     os.environ["XLA_FLAGS"] = fast_to_compile()
-settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=100 if FULL else 40)
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=100 if FULL else 25)
 settings.load_profile("repeatable")
 if not FULL and hasattr(providers, "_local_constants"):
     # reading the constants of all our sources takes 2 s in a fresh clone, and which are drawn would depend on what was

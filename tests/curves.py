@@ -10,9 +10,9 @@ import guarantees
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.trade_off import TradeOff
 
-quick = hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
-some = hypothesis.settings(max_examples=15, deadline=None, derandomize=True)
-few = hypothesis.settings(max_examples=8, deadline=None, derandomize=True)
+ALL = hypothesis.settings().max_examples
+some = hypothesis.settings(max_examples=ALL * 2 // 5)
+few = hypothesis.settings(max_examples=ALL // 3)
 
 scales = st.floats(0.05, 4.0)
 rates = st.floats(0.001, 1.0)

@@ -225,7 +225,7 @@ class TestStep(SubsampledGaussianConformance):
 """
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("noise", [1.0, 0.5])
 def test_the_conformance_class_tells_a_right_step_from_one_with_half_the_noise(pytester, noise):
     pytester.makepyfile(CONFORMANCE.replace("NOISE", str(noise)))

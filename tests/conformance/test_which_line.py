@@ -31,7 +31,7 @@ def told(library: str, bug: str, case: str):
     return explain(step, pair, key=jax.random.key(0), clip=stated.clip, noise_multiplier=stated.noise_multiplier)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("library", ["jax", "torch"])
 @pytest.mark.parametrize(
     "case", [*OFTEN_WRONG, *(pytest.param(name, marks=pytest.mark.long) for name in CASES if name not in OFTEN_WRONG)]
@@ -41,6 +41,7 @@ def test_a_right_library_is_accused_of_nothing(library, case):
     assert told(library, "", case).suspicions == ()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("library", "bug", "case", "kind"),
     [

@@ -145,6 +145,7 @@ def test_the_largest_loss_of_a_computed_curve_is_promised_only_where_a_certifica
     assert three.at_least <= 3.0 <= three.at_most < 3.2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("delta", [0.0, 1e-30])
 def test_a_leak_that_rounding_hides_is_not_called_none(delta):
     """At a rate of 1e-20 delta is 3.8e-21 at epsilon 0, and the tails of both sides are equal floats."""

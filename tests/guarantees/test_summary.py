@@ -113,6 +113,7 @@ def discrete_gaussian(sigma):
     return TradeOff(DiscreteLaw(losses, weights / weights.sum(), moved / moved.sum()))
 
 
+@pytest.mark.long
 def test_the_census_release_has_mu_2_702():
     shares = np.array([2, 27.4, 8.5, 13.1, 13.1, 23.8, 11.8, 0.3]) / 100
     sigmas = np.sqrt(10 / (2 * shares * 3.65))

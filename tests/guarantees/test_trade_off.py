@@ -3,7 +3,7 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
-from curves import any_curve, levels, quick, simple, some
+from curves import any_curve, levels, simple, some
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,6 @@ from guarantees.trade_off import TradeOff
 GRID = np.concatenate([[0.0], np.geomspace(1e-9, 0.5, 60), 1 - np.geomspace(0.5, 1e-9, 60)[1:], [1.0]])
 
 
-@quick
 @given(any_curve)
 def test_curve_is_convex_decreasing_and_below_the_diagonal(curve):
     beta = curve.beta(GRID)
@@ -28,7 +27,6 @@ def test_curve_is_convex_decreasing_and_below_the_diagonal(curve):
     assert np.all(np.diff(slopes) >= -(noise[1:] + noise[:-1]) * (1 + np.abs(slopes[1:])))
 
 
-@quick
 @given(any_curve, levels)
 def test_the_reverse_curve_is_the_inverse_function(curve, alpha):
     beta = curve.beta(alpha)
@@ -38,7 +36,6 @@ def test_the_reverse_curve_is_the_inverse_function(curve, alpha):
     assert curve.beta(min(back, 1.0)) == pytest.approx(beta, abs=1e-12)
 
 
-@quick
 @given(any_curve, st.floats(0.0, 6.0))
 def test_profile_and_curve_are_conjugate(curve, epsilon):
     delta = curve.delta(epsilon, "with_given_without")
@@ -49,7 +46,6 @@ def test_profile_and_curve_are_conjugate(curve, epsilon):
     assert curve.beta(alpha) == pytest.approx(beta, abs=1e-11)
 
 
-@quick
 @given(any_curve, st.floats(1e-10, 0.9), st.sampled_from(["both", "with_given_without", "without_given_with"]))
 def test_epsilon_is_the_smallest_that_meets_delta(curve, delta, direction):
     epsilon = curve.epsilon(delta, direction)
@@ -71,7 +67,6 @@ def test_symmetrised_curve_is_its_own_inverse_and_leaks_the_larger_of_both(curve
     assert np.all(symmetric.beta(GRID) <= np.minimum(curve.beta(GRID), curve.reverse.beta(GRID)) + 1e-12)
 
 
-@quick
 @given(simple, simple, levels)
 def test_mixture_averages_the_profiles(first, second, weight):
     mixed = first.mixture(second, weights=[weight, 1 - weight])
@@ -81,7 +76,6 @@ def test_mixture_averages_the_profiles(first, second, weight):
         assert mixed.delta(eps, direction) == pytest.approx(expected, abs=1e-14)
 
 
-@quick
 @given(any_curve)
 def test_curve_from_its_own_profile_is_safe_and_touches(curve):
     eps = np.linspace(0.0, 8.0, 81)

@@ -84,7 +84,7 @@ def test_sizes_are_those_of_the_rule(drawn):
         assert (sizes.sum(axis=1) == RECORDS).all()
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_counting_alike_records_has_the_same_law_as_naming_them(drawn):
     _, batches, seen = drawn
     named = memberships(batches)
@@ -112,7 +112,7 @@ def test_places_are_the_law_of_the_records_batch(drawn):
         assert_rate_is(int(seen.record[:, t].sum()), DRAWS, weight)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "chance"),
     [("poisson", 0.3), ("shuffle", 5 / 12), ("fixed_size", 5 / 12), ("balls_and_bins", 0.25), ("buffer of all", 0.25)],

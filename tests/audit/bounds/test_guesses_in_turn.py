@@ -32,7 +32,7 @@ def right_in_turn(side, way):
     return sum(table[turned[:turn]] == turned[turn] for turn, table in enumerate(tables))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("coins", "needed"), [(2, 1), (2, 2), (3, 2), (3, 3)])
 def test_no_training_without_a_delta_has_more_right_guesses_in_turn_than_a_binomial(coins, needed):
     epsilon = 0.7
@@ -81,6 +81,7 @@ def told(rng, places, each, epsilon):
     return -epsilon * np.abs(shown[:, None] - np.arange(each + 1)), coins
 
 
+@pytest.mark.long
 def test_two_thousand_null_runs_in_turn_keep_the_risk_and_a_peek_at_ones_own_coin_does_not():
     rng, epsilon, runs, peeks = np.random.default_rng(61), 1.0, 2_000, 200
     rule = best_rule([told(rng, 60, 4, epsilon) for _ in range(10)], risk=RISK)

@@ -102,7 +102,8 @@ def test_p_value_equals_the_definition(name):
         assert ours == pytest.approx(slow, rel=2e-3), counts
 
 
-@pytest.mark.parametrize("name", ["gaussian", "kinked"])
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", ["kinked", "gaussian"])
 def test_size_by_enumeration(name):
     limits = refutation_limits(CLAIMS[name], 20, joint_p_value, 0.05)
     assert 0.03 < size(CLAIMS[name], 20, limits) <= 0.05

@@ -46,14 +46,14 @@ def test_bound_is_where_the_tail_equals_the_risk():
 def test_bound_exceeds_the_truth_no_oftener_than_its_risk(delta):
     rng = np.random.default_rng(9)
     wrong = plug_in_wrong = 0
-    for _ in range(200):
+    for _ in range(100):
         scores, labels = leaky_response(rng, 1000, 1.0, delta)
         scan = label_scan(scores, labels, delta=delta, risk=0.2, guesses=(30, 100, 300))
         wrong += scan.epsilon > 1.0
         plug_in_wrong += np.log(scan.correct_top[1] / max(1, scan.guesses[1] - scan.correct_top[1])) > 1.0
-    assert_rate_at_most(wrong, 200, 0.2)
+    assert_rate_at_most(wrong, 100, 0.2)
     with pytest.raises(AssertionError):
-        assert_rate_at_most(plug_in_wrong, 200, 0.2)
+        assert_rate_at_most(plug_in_wrong, 100, 0.2)
 
 
 def test_tied_scores_prove_nothing():

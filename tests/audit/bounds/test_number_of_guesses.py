@@ -30,6 +30,7 @@ def capped(needed, *, exposed, epsilon, split):
     return max(capped_tail(v, k, epsilon=epsilon, exposed=exposed, split=split) for k, v in needed.items())
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("coins", "needed", "epsilon", "delta"),
     [
@@ -159,6 +160,7 @@ def test_bounds_keep_their_risk_and_the_best_number_picked_afterwards_does_not()
         assert_rate_at_most(picked, 250, 0.1)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("m", "delta"), [(1000, 1e-5), (1000, 1e-3), (1000, 0.1)])
 def test_a_training_that_shows_all_as_often_as_delta_keeps_the_risk(m, delta):
     wrong, _ = exceeded(lambda rng: shown(rng, m, delta), 0.0, delta=delta, runs=60, seed=33)

@@ -395,6 +395,7 @@ def test_foreign_code_is_drawn_and_diagnosed():
 WIDE_STEPS = mechanisms.neighbours_from_gradients(np.eye(1, 20) * -np.ones((4, 1)), np.eye(1, 20)[0])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("step", "says"),
     [

@@ -431,6 +431,7 @@ def test_a_gradient_in_one_coordinate_has_no_parts_that_could_be_clipped_by_them
     assert "clipped_apart" not in answer.causes
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("law", ["laplace", "any"])
 def test_laplace_noise_is_accused_at_most_at_the_risk_where_it_may_be_laplace(law):
     runs, risk = 40, 0.1

@@ -87,7 +87,7 @@ WRONG = {
 }
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("told", [{"noise_multiplier": 1.0}, {"noise_multiplier": 1.0, "clip": 1.0}], ids=len)
 @pytest.mark.parametrize("library", [of_jax, of_torch], ids=lambda library: library.__name__)
 @pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
@@ -123,6 +123,7 @@ def longer_rows(array, draw, rows):
     return noisy(draw, clipped.sum(0))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("told", [{"noise_multiplier": 1.0}, {"noise_multiplier": 1.0, "clip": 1.0}], ids=len)
 @pytest.mark.parametrize("step", [longer_sum, longer_rows], ids=lambda step: step.__name__)
 def test_what_makes_a_clipped_record_longer_again_stands_before_the_clipping(step, told):

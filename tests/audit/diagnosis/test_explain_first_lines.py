@@ -29,7 +29,7 @@ def told(bug):
     return explain(made(bug), first_lines.pair(), key=jax.random.key(0))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "bug", [pytest.param(bug, marks=pytest.mark.long) if bug == "momentum" else bug for bug in KINDS]
 )

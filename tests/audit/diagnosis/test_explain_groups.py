@@ -82,7 +82,7 @@ CASES = [(group, way, 7) for group in FAULTS for way in (scanned, mapped)]
 CASES += [(group, scanned, 8) for group in (centred, over_the_largest, wrong_axis)]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("group", "way", "records"), CASES)
 def test_a_fault_in_a_group_is_named_at_its_line(group, way, records):
     finding = told(group, way, records).findings[0]
@@ -92,7 +92,7 @@ def test_a_fault_in_a_group_is_named_at_its_line(group, way, records):
     assert finding.lines[0] == (__file__, fault), finding
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("way", [scanned, mapped, one_by_one])
 @pytest.mark.parametrize("records", [5, 7, 8])
 def test_right_groups_are_left_alone(way, records):

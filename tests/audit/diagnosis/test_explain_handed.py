@@ -53,13 +53,13 @@ def told(name, **stated):
     return explain(step, trees_library.pair(), key=jax.random.key(0), noise_multiplier=1.0, **stated)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", RIGHT)
 def test_nothing_is_said_about_right_code(name):
     assert told(name, clip=1.0).findings == ()
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", WRONG)
 def test_the_line_of_the_bug_stands_first(name):
     found = told(name, clip=1.0).suspicions

@@ -64,7 +64,7 @@ def told_of(key, bug, records=9, **stated):
     return explain(training, neighbours, key=key, **stated)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
 @pytest.mark.parametrize("records", [2, 9, 40])
 def test_biases_without_noise_are_all_that_is_named(key, records):
@@ -76,7 +76,7 @@ def test_biases_without_noise_are_all_that_is_named(key, records):
     assert found.says.startswith(tuple(both))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
 def test_groups_that_are_summed_before_they_are_clipped_are_named_by_their_own_sum(key):
     (found,) = told_of(key, "groups", noise_multiplier=1.0).findings
@@ -100,7 +100,7 @@ def test_batches_of_one_seed_are_named_at_the_line_that_seeds_them(key):
     assert "(for the batches of rounds 1 and 2)" in found.says
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("key", KEYS, ids=range(len(KEYS)))
 def test_the_right_loop_is_left_alone(key):
     right = told_of(key, None, noise_multiplier=1.0)

@@ -84,6 +84,7 @@ WEIGHTS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_noise_that_comes_with_some_microbatches(weights):
     weighed, kinds = WEIGHTS[weights]

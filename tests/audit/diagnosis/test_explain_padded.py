@@ -19,7 +19,7 @@ def told(step, seed=3):
     return explain(step, replayed.added(), key=jax.random.key(seed), noise_multiplier=replayed.NOISE)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("padding", padded.RIGHT)
 def test_nothing_is_said_about_a_padded_batch(padding):
     explanation = told(padded.RIGHT[padding])
@@ -27,7 +27,7 @@ def test_nothing_is_said_about_a_padded_batch(padding):
     assert [one.multiplier for one in explanation.rounds] == pytest.approx([replayed.NOISE], rel=0.02)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", padded.FAULTY)
 def test_faults_of_a_padded_batch_are_found(kind):
     found = told(padded.FAULTY[kind]).findings
@@ -42,7 +42,7 @@ def test_padding_that_is_summed_is_found():
 SEEDS = [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("form", padded.SORTED)
 def test_nothing_is_said_about_a_batch_that_is_sorted_to_the_front(form, seed):
@@ -51,7 +51,7 @@ def test_nothing_is_said_about_a_batch_that_is_sorted_to_the_front(form, seed):
     assert min(one.multiplier for one in explanation.rounds) == pytest.approx(replayed.NOISE, rel=0.02)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", padded.SORTED_FAULTY)
 def test_faults_of_a_sorted_batch_are_found(kind, seed):
@@ -63,7 +63,7 @@ MIDDLE = [("reversed", 2), ("permutation", 2), ("by their number", 2), ("filled 
 """Seeds with which the record does not stand at the end of its batch."""
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("taking", "seed"), MIDDLE)
 def test_batches_in_which_the_taken_records_move_are_not_judged(taking, seed):
     explanation = told(padded.NOT_JUDGED[taking], seed)

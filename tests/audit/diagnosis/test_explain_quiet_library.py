@@ -56,7 +56,7 @@ def line_of(bug):
     return quiet_library.__file__, found
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("bug", [pytest.param(bug, marks=() if bug in FAST else pytest.mark.long) for bug in KINDS])
 def test_the_line_of_a_bug_stands_first(bug, monkeypatch):
     found = told(bug, monkeypatch).suspicions[0]

@@ -80,7 +80,7 @@ def constant_seed(*, joins: bool) -> int:
     return next(seed for seed, taken in enumerate(drawn) if taken == joins)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", [filled, in_order, everybody, one_batch(constant_seed(joins=True))])
 def test_a_record_that_every_batch_holds_is_found(step):
     (found,) = told(step).findings
@@ -95,7 +95,7 @@ def test_a_batch_of_a_constant_key_without_the_record_is_not_judged_and_its_line
     assert "the constant key of test_explain_rates.py:" in found.says
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("step", [masked, filled_and_masked])
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_is_said_of_batches_that_leave_the_record_out(step, seed):

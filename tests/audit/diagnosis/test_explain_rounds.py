@@ -138,7 +138,7 @@ def here(step):
     return __file__, start + next(number for number, text in enumerate(source) if "# HERE" in text)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
 def test_a_fault_between_rounds_is_named_at_its_line(step):
     releases = "transcript" if step is one_batch_key_in_a_transcript else "update"
@@ -147,7 +147,7 @@ def test_a_fault_between_rounds_is_named_at_its_line(step):
     assert (found.kind, found.lines[0]) == (WRONG[step], here(step)), found
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", RIGHT, ids=lambda step: step.__name__)
 def test_what_is_right_between_rounds_is_left_alone(step):
     assert not explain(step, PAIR, key=KEY, clip=1.0, noise_multiplier=1.0).findings

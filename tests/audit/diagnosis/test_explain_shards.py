@@ -92,7 +92,7 @@ STEPS = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", STEPS)
 def test_shards_that_are_summed_unseen_have_the_noise_of_all(name):
     told = explain(STEPS[name], PAIR, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
@@ -114,6 +114,7 @@ SEEN = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", SEEN)
 def test_a_shard_that_is_seen_by_itself_has_its_own_noise(name):
     told = explain(apart(SEEN[name]), PAIR, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)

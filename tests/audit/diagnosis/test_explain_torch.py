@@ -34,7 +34,7 @@ def explained(step, **stated):
     return explain(callable_step(step), pair(), key=KEY, **stated)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("step", steps.RIGHT + unseen.RIGHT + styles.RIGHT, ids=lambda step: step.__name__)
 def test_right_code_stays_silent(step):
     told = explained(step, clip=steps.CLIP, noise_multiplier=steps.NOISE)
@@ -386,7 +386,7 @@ def training_explained(train, records=11, releases="final"):
     return explain(torch_training(train, releases=releases), neighbours, key=KEY, noise_multiplier=steps.NOISE)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("train", "releases"),
     [

@@ -62,6 +62,7 @@ def test_batches_of_a_constant_seed_are_named_where_the_claim_samples():
     assert not explained(step).findings, "public batches are no fault of a claim without sampling"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("make", [lambda seed: seed + 1, lambda seed: int(torch.randint(2**31, ()))])
 def test_batches_whose_seed_follows_the_trials_are_left_alone(make):
     assert not explained(batches_by(make), claim=SAMPLED).findings
@@ -112,6 +113,7 @@ def three_steps(dataset, seed):
         optimizer.step()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("releases", ["transcript", "final"])
 def test_a_claim_about_other_steps_is_refused(releases):
     """As an audit refuses it: it told of three rounds beside a claim about seven steps."""

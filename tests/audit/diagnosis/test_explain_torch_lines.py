@@ -337,7 +337,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
 def test_the_line_of_the_fault_stands_first(step):
     helper = noised_by_a_third if step is too_little_by_a_helper else step
@@ -462,13 +462,14 @@ RIGHT = [
 ]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("step", RIGHT, ids=lambda step: step.__name__)
 def test_noise_in_pieces_is_no_fault(step):
     told = explained(step)
     assert not told.findings, told.findings[0].says
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("metric", [torch.sum, torch.mean, lambda noisy: noisy.square().sum()])
 def test_a_metric_of_the_noisy_sum_leaves_its_release_as_it_is(metric):
     def measured(seed, data):

@@ -99,6 +99,7 @@ class NoiseForMatrices(Sums):
         return torch.normal(0.0, NOISE * CLIP, leaf.shape) if leaf.dim() > 1 else 0.0  # released_without_noise
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("sums", [PilingUp, BoundedTogether, NoiseForMatrices], ids=lambda sums: sums.__name__)
 def test_the_line_of_a_loop_is_named_and_not_the_backward_pass(sums):
     found, *others = told(lambda dataset, seed: train(sums, dataset, seed)).findings
@@ -190,7 +191,7 @@ def test_a_column_of_draws_takes_the_record_into_every_round():
     assert not explanation.findings
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("total", [averaged, over_the_drawn_number, over_a_number_of_pythons])
 def test_a_mean_of_clipped_records_is_named_with_their_number(total):
     (found,) = told(without_an_optimizer(total), releases="final").findings

@@ -112,6 +112,7 @@ WRONG = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("step", WRONG)
 def test_the_line_that_measures_wrongly_stands_first(step):
     last, says = WRONG[step]
@@ -121,6 +122,7 @@ def test_the_line_that_measures_wrongly_stands_first(step):
     assert says in first.says
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("last", [0.02, 0.3, 6.0])
 def test_right_ghost_norms_are_left_alone(last):
     assert not explained(ghost, last).findings

@@ -102,6 +102,7 @@ def rates_by_sign(seed, data):
 FAULTS = [normal_by_count, method_by_count, normal_by_longest, antithetic, uniform_by_count]
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("step", [*FAULTS, rate_by_count, rates_by_count, rates_by_sign])
 def test_noise_that_reads_the_data_or_comes_again(step):
     (kind, line), first = marked(step), explained(step).findings[0]
@@ -315,6 +316,7 @@ def clipped_in_python(seed, data):
     return total
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("in_front", [False, True])
 def test_lengths_that_python_reads_record_by_record_stay_silent(in_front):
     sides = [tuple(leaf.flip(0) if in_front else leaf for leaf in side) for side in pair_of_tensors()]

@@ -115,6 +115,7 @@ OFTEN = [from_above_too_often, coins, heads_of_a_column, numbers_made_smaller, o
 OFTEN += [given_to_a_sampler, of_a_default]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("step", OFTEN)
 def test_a_rate_above_the_claims_is_told_with_its_line(step):
     found = explained(step).findings[0]
@@ -153,6 +154,7 @@ def packed(seed, data):
 RIGHT = [*map(compared_with, (RATE, 0.3, 1.01 * RATE)), from_above, two_stages, of_drawn_size, mixed_up, packed]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("step", RIGHT)
 def test_nothing_is_said_of_batches_as_claimed_or_of_smaller_ones(step):
     assert not explained(step).suspicions

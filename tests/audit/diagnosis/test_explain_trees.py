@@ -44,7 +44,7 @@ def told(name):
     return explain(step, trees_library.pair(), key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", RIGHT)
 def test_nothing_is_said_about_right_code(name):
     assert told(name).findings == ()
@@ -65,6 +65,7 @@ def test_a_version_of_jax_that_keeps_lines_elsewhere_only_costs_the_line(monkeyp
     assert "by 2, more than the stated bound of 1" in found.says
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("name", "untrue"),
     [

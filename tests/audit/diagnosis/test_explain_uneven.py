@@ -52,7 +52,7 @@ STEPS = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", STEPS)
 def test_a_leaf_with_less_noise_is_named_where_leaves_are_clipped_together(name):
     step, wrong = STEPS[name]
@@ -94,6 +94,7 @@ UNEVEN = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", UNEVEN)
 def test_a_tensor_with_less_noise_is_named_where_tensors_are_clipped_together(name):
     deviations, own_bounds, wrong = UNEVEN[name]

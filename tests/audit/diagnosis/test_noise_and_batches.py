@@ -70,6 +70,7 @@ def answers(make, seed):
     return told, noise_elsewhere(*sides, risk=RISK)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", [*RIGHT, *UNTOLD])
 def test_noise_that_is_independent_of_the_batch_is_not_accused(name):
     runs = 8

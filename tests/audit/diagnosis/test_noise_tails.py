@@ -35,6 +35,7 @@ def found(step, draws=1_000_000, **more):
     return noise_tails(step, PAIR, draws=draws, **{**options, **more})
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", [mechanisms.mechanism(cut), mechanisms.callable_step(foreign_cut)])
 def test_noise_that_ends_is_found_and_leaks_at_the_claimed_epsilon(step):
     answer = found(step)

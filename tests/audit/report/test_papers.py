@@ -244,6 +244,7 @@ def test_judged_scores_are_named_and_told_apart_in_front_of_the_others(violation
     assert not [name for name in told if "_" in name or name.startswith("observed:")]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("width", [3.3, 7.0])
 def test_the_legend_is_no_wider_than_the_figure_and_takes_no_room_from_the_curves(violation, width):
     """Three columns of long names were cut off at both sides."""

@@ -22,7 +22,7 @@ def program(chunk=None, distinguisher=None, side="without"):
     return traced.compile_program(Shift(mu=1.0), dataset, distinguisher or First(), side=side, chunk=chunk)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1000, 4096])
 def test_scores_do_not_depend_on_the_chunk_size(chunk):
     reference = program(chunk=250).source(KEY).scores(0, 1000)
@@ -30,7 +30,7 @@ def test_scores_do_not_depend_on_the_chunk_size(chunk):
     np.testing.assert_array_equal(program(chunk=chunk).source(KEY).scores(0, 1000), reference)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("chunk", "pieces"), [(64, [0, 1000]), (64, [0, 1, 999, 1000]), (100, [0, 350, 1000])])
 def test_no_trial_is_lost_or_counted_twice(chunk, pieces):
     source = program(chunk=chunk).source(KEY)
@@ -41,6 +41,7 @@ def test_no_trial_is_lost_or_counted_twice(chunk, pieces):
     np.testing.assert_array_equal(counted[0], expected)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("first", [2**31 - 3, 2**32 - 3, 2**33 + 2**32 - 3])
 def test_trial_numbers_have_64_bits(first, monkeypatch):
     monkeypatch.setattr(traced, "MOST_AT_ONCE", 10)

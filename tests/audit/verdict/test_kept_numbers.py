@@ -76,6 +76,7 @@ def shelf(tmp_path, monkeypatch):
     local_levels.rate_band.cache_clear()
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_number_is_searched_for_once(shelf, monkeypatch, name):
     ask, home, search, _ = SEARCHES[name]
@@ -94,6 +95,7 @@ def test_a_number_is_searched_for_once(shelf, monkeypatch, name):
         ask()
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", [name for name in SEARCHES if SEARCHES[name][-1] is not None])
 def test_a_number_that_cannot_be_right_is_searched_for_again(shelf, monkeypatch, name):
     ask, home, search, impossible = SEARCHES[name]

@@ -76,7 +76,7 @@ GEOMETRIES = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("normalise_by", NORMALISERS)
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("geometry", GEOMETRIES)

@@ -47,7 +47,7 @@ def advantages(fault: str, *, rate: float = 1.0, records: int = 1, trials: int =
     return best
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("fault", "name"),
     [

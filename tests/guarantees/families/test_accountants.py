@@ -41,6 +41,7 @@ def test_certified_composition_brackets_the_accountant():
     assert ours.mu_star() == pytest.approx(0.4855, abs=5e-4)
 
 
+@pytest.mark.long
 def test_certified_composition_agrees_with_the_fourier_accountant():
     oracle = pytest.importorskip("fourier_accountant", reason="fourier-accountant is a development extra")
     ours = claim(accountant="certified")

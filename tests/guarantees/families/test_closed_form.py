@@ -6,7 +6,7 @@ import sys
 import mpmath as mp
 import numpy as np
 import pytest
-from curves import quick, scales
+from curves import scales
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
@@ -36,7 +36,7 @@ def test_laplace_curve_is_the_textbook_one():
     assert guarantees.laplace(epsilon=e).beta(a) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("rate", "sigma"), [(0.3, 0.7), (0.01, 1.0), (0.9, 2.0)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.2, 1.0])
 def test_substitution_profile_is_the_integral_of_the_excess(rate, sigma, epsilon):
@@ -51,7 +51,6 @@ def test_substitution_profile_is_the_integral_of_the_excess(rate, sigma, epsilon
         assert claim.delta(epsilon, direction) == pytest.approx(truth, abs=1e-9)
 
 
-@quick
 @given(scales, st.floats(0.001, 0.999))
 def test_substitution_leaks_more_than_addition_and_less_than_twice_the_shift(mu, rate):
     eps = np.linspace(0, 4, 17)
@@ -201,6 +200,7 @@ def test_a_tiny_leak_has_all_its_digits(tiny):
             assert claim.delta(c * tiny) / tiny == pytest.approx(max(1 - c, 0) / 2, rel=1e-9)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("tiny", [1e-12, 1e-20])
 def test_the_epsilon_of_a_tiny_delta_is_found_on_its_own_scale(tiny):
     for claim in (

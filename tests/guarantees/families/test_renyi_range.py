@@ -88,6 +88,7 @@ def test_the_exact_promise_allows_what_some_mechanism_leaks_and_hardly_more(exac
         assert found.known, found
 
 
+@pytest.mark.few(2)
 def test_what_is_proven_brackets_the_constraints_themselves(exact):
     """The truth at single alphas, by root search over the orders that the claim uses."""
     rho = exact.parameters["rho"]
@@ -130,11 +131,13 @@ def test_a_promise_of_everything_or_nothing():
     assert pair[0].beta(0.0) == pytest.approx(np.exp(-0.3), abs=1e-6)
 
 
+@pytest.mark.long
 def test_a_tiny_promise_is_known_in_proportion():
     claim = guarantees.zcdp(rho=1e-10)
     assert claim.error < 1e-5 * claim.total_variation
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rho", [1e-27, 1e-21])
 def test_promises_too_small_to_follow_add_up_as_they_were_made(rho):
     # each was relaxed to one of 1e-12, of which a hundred would be 1e-10
@@ -164,7 +167,7 @@ def test_next_to_nothing_is_known_within_the_stated_error(size):
     assert every_order.error < (1e-12 + 1e-5 * every_order.total_variation if followed else 2e-6)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("orders", "epsilons"),
     [

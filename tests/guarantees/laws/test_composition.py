@@ -57,6 +57,7 @@ def assert_between(curve, truth, eps=EPS):
         assert np.all(np.abs(curve.delta(eps, direction) - exact) <= curve.error)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("mu", "times"), [(0.1, 100), (0.5, 3), (2.0, 2)])
 def test_certified_curves_bracket_a_gaussian_composition(mu, times):
     curve = compose([(TradeOff(Opaque(GaussianLaw(mu=mu))), times)])
@@ -73,6 +74,7 @@ def test_small_deltas_keep_their_digits():
     assert 1 - curve.beta(alpha) == pytest.approx(truth, rel=1e-3)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("epsilon", "times"), [(0.1, 50), (1.0, 7)])
 def test_randomised_response_composes_to_binomials(epsilon, times):
     curve = guarantees.randomised_response(epsilon=epsilon).compose(times).curve
@@ -310,6 +312,7 @@ def test_what_may_reveal_all_keeps_its_delta_beside_another(name, epsilon, delta
         assert both.delta(1.0, direction) >= (near + (1 - near) * revealed) * (1 - 1e-6)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("times", [1, 4])
 def test_losses_that_only_ever_reveal_all_compose_without_a_lattice(times):
     once = Opaque(guarantees.epsilon_delta(epsilon=0.0, delta=1e-3).curve.law)

@@ -107,6 +107,7 @@ def test_making_a_curve_asks_the_law_for_nothing():
     assert isinstance(TradeOff(Costly("with_above", 1.0)).law, Costly)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("batches", [35, 42, 51])
 def test_a_symmetrised_law_of_sums_is_one_of_a_pair_next_to_threshold_0(batches):
     """Both directions leak alike there but for rounding, which is not to decide which one is taken."""

@@ -21,7 +21,7 @@ def coarse_and_fine(request):
     return [TradeOff(composed_law([(request.param, 10_000)], most_points=points)) for points in (FEW, 2**18)]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_proved_on_a_coarse_lattice_encloses_a_fine_one(coarse_and_fine, way):
     coarse, fine = coarse_and_fine

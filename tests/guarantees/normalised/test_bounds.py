@@ -110,7 +110,7 @@ def test_the_revealed_tails_are_averages_over_batches():
     np.testing.assert_allclose([tails.without_above[0], tails.with_above[0]], [alpha, power], rtol=1e-9)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "case",
     [
@@ -163,6 +163,7 @@ def test_the_projection_bound_lies_above_every_exact_curve(case):
     np.testing.assert_allclose(bound.beta(LEVELS), round_upper_bound(**setting(*case)).beta(LEVELS), rtol=1e-12)
 
 
+@pytest.mark.long
 def test_the_projection_bound_of_realised_batches_lies_above_the_exact_curve_but_the_papers_does_not():
     case = setting("realised_batch", 4, 0.7, 10.0, 100)
     exact = normalised_round(**case)

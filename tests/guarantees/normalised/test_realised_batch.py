@@ -94,7 +94,7 @@ def test_the_sampling_notices_a_wrong_rate():
     assert abs(wrong - mean[0]) > FALSE_FAILURE_Z * error[0] + 1e-3
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_both_directions_have_one_total_variation(case):
     claim = curve(*case)
@@ -102,7 +102,7 @@ def test_both_directions_have_one_total_variation(case):
     assert abs(forward - backward) < 1e-12
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_two_directions_mirror_each_other_at_negative_epsilon(case):
     """``D_eps(P||Q) = 1 - e^eps + e^eps D_-eps(Q||P)``."""

@@ -26,6 +26,7 @@ def curve(normalise_by, records, rate, sigma, dimension, shared=-1.0, extra=1.0)
     )
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("sigma", [0.01, 0.02, 0.03])
 def test_batches_that_little_noise_keeps_apart_meet_where_both_sums_are_zero(sigma):
     # sums of 0, -1, -2 against two thirds of 1, 0, -1, -2: they meet at 0 alone, where the slope of the loss is 0
@@ -212,7 +213,7 @@ SIMULATED = [
 ]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("case", SIMULATED, ids=str)
 def test_simulated_losses_have_the_computed_tails(case):
     trials, rng = 20_000, np.random.default_rng(20261115)

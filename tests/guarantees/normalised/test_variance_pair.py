@@ -30,7 +30,7 @@ def noncentral_by_series(square, dimension, centre):
         return float(inside), float(outside)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dimension", [1, 2, 3, 6, 40, 1000])
 @pytest.mark.parametrize("centre", [0.0, 0.5, 3.0])
 def test_ball_masses_keep_relative_accuracy_in_both_tails(dimension, centre):
@@ -83,6 +83,7 @@ def test_scale_one_is_the_gaussian_shift_and_larger_scales_are_the_reverse():
     np.testing.assert_allclose(wide.beta(alpha), narrow.reverse.beta(alpha), rtol=1e-8)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dimension", [1, 3, 50])
 def test_the_curve_falls_as_the_shift_grows(dimension):
     """What the guarantee for all data rests on."""
@@ -141,6 +142,7 @@ def test_balls_that_are_empty_or_full_are_known_without_an_integral(dimension, c
     assert sum(asked) < 0.6 * excess.size
 
 
+@pytest.mark.long
 def test_a_far_delta_integrates_few_balls_and_is_what_the_tails_give(monkeypatch):
     """Batch sizes of a round whose losses reach thousands: at each of them one size matters, not all."""
     sizes = np.arange(1.0, 26.0)

@@ -141,7 +141,7 @@ def test_tails_agree_with_simulation():
         assert_rate_is(int((with_record <= 0).sum()), trials, float(isolated.with_below))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("rounds", "sigma"), [(10, 1.3), (1000, 1.0)])
 @pytest.mark.parametrize("direction", [WITH, WITHOUT])
 def test_bracket_encloses_the_curve(rounds, sigma, direction):
@@ -258,7 +258,7 @@ def test_a_frequency_that_cancels_raises_no_warning():
     assert point.with_above + point.with_below == pytest.approx(1, abs=1e-7)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("rounds", "sigma", "epsilon"),
     [(1624, 14.65, 28.6), (2, 0.2, 30.0), (946, 0.9, 25.9), (27, 24.26, 0.4387), (564, 18.8, 0.3456)],

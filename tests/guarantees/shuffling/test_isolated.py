@@ -55,6 +55,7 @@ def test_two_rounds_agree_with_quadrature(sigma, reverse):
         assert claim.delta(epsilon, direction) == pytest.approx(truth, rel=1e-8, abs=5e-12)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_bracket_encloses_quadrature(reverse):
     for sigma, epsilon in ((0.5, 2.0), (1.0, 0.2)):

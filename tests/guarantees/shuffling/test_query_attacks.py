@@ -36,6 +36,7 @@ def test_queries_beside_the_line_gain_a_little_in_one_direction():
         assert least < alike(**given, places=(*ENDS, (0.0, 1.0))) / alike(**given) - 1 < most
 
 
+@pytest.mark.long
 def test_two_slots_leak_most_on_the_line_by_the_lemma_of_the_worst_slot():
     """What the last slot is worth is known in every dimension, so the first query alone is left."""
     for kind in (Z, W):

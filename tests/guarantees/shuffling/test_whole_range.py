@@ -59,6 +59,7 @@ def test_much_noise_leaves_a_leak_that_quadrature_confirms(rounds, sigma):
     assert claim.delta(0.0) - truth <= claim.error < 1e-3 * truth
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 30.0, 1000.0])
 def test_one_round_keeps_mass_and_mean(sigma):
     top = float(np.exp(5 / sigma + 0.5 / sigma**2))

@@ -58,7 +58,7 @@ def test_optax_divides_poisson_batches_by_their_own_size():
         assert_has_law(found[~empty, 1], stats.norm(0, NOISE * CLIP).cdf)
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("rate", [1.0, 0.9])
 def test_optax_breaks_what_it_documents(rate):
     step = optax_step(clip=CLIP, noise_multiplier=NOISE, rate=rate)

@@ -56,7 +56,7 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("more", VARIANTS, ids=str)
 def test_opacus_divides_by_the_floor_of_the_expected_batch(more):
     assert_noise_is(outputs(3, **more), NOISE * CLIP)
@@ -179,6 +179,7 @@ def audited(model, trials, **more):
     )
 
 
+@pytest.mark.long
 def test_opacus_breaks_its_own_accountant():
     assert audited("floored_expected_batch", 200).verdict == "violation"
 

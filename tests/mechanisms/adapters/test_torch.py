@@ -149,7 +149,7 @@ LOOPS = [
 ]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("function", "steps", "entry", "deviation"), LOOPS, ids=lambda given: getattr(given, "__name__", "")
 )
@@ -171,6 +171,7 @@ def test_the_check_of_the_noise_can_fail():
         assert_noise_is(flat(drawn(train)), 1.1 * CLIP * NOISE / 3)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("releases", ["update", "transcript", "final"])
 def test_a_trial_is_a_function_of_its_seed(releases):
     found = flat(drawn(train, releases=releases))
@@ -394,6 +395,7 @@ def test_the_claim_may_be_the_epsilon_that_they_print():
     assert exact.epsilon(1e-5) <= printed.epsilon(1e-5) <= exact.epsilon(1e-5) + 0.1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("deltas", [None, (1e-5,)])
 def test_a_dataset_of_whole_batches_is_warned_about(deltas):
     """8 records in batches of 4, and one more: 2 batches become 3, and both the rate and the divisor change."""
@@ -408,6 +410,7 @@ def test_loaders_of_one_length_need_no_warning(recwarn):
     assert not [each for each in recwarn if issubclass(each.category, UnequalRatesWarning)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("deltas", [None, (1e-5,)])
 def test_a_divisor_that_changes_is_warned_about(deltas):
     """11 and 12 records are 3 batches of 4 either way: the rate stays, and int(N / 3) goes from 3 to 4."""
@@ -445,6 +448,7 @@ def train_and_evaluate(data, seed):
         model(x)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("deltas", [None, (1e-5,)])
 def test_batches_that_are_not_poisson_are_warned_about(deltas):
     """The claim was Poisson's, without a word, for a loader that goes through the dataset."""
@@ -602,6 +606,7 @@ def test_the_steps_of_a_training_are_counted_where_an_optimizer_takes_them():
     assert torch_training(by_hand, releases="final").steps_on(dataset(10)) is None
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("releases", ["update", "transcript", "final"])
 def test_the_default_battery_knows_the_record_whatever_is_released(releases):
     pair = mechanisms.add_record(dataset(9, 0.1), (torch.ones(COLUMNS), torch.tensor(1)))

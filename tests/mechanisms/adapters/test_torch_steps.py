@@ -167,7 +167,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("shape", "deviation"), SHAPES, ids=lambda given: getattr(given, "__name__", ""))
 def test_the_update_is_read_where_it_is_applied(shape, deviation):
     first = drawn(shape)

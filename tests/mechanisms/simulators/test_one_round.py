@@ -88,6 +88,7 @@ def mixture_cdf(x, *, records, rate, shift, deviation):
     return (weights[:, None] * stats.norm.cdf((x - shift * counts[:, None]) / deviation)).sum(0)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("collapsed", [False, True])
 def test_the_sum_along_the_gradients_has_its_exact_law(collapsed):
     pair = worst_case_pair(records=7, dimension=3, clip=0.5)

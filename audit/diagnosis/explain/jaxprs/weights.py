@@ -72,17 +72,21 @@ def _made(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool)
         return first(value.made for value in ins)
     if derived:
         return None
-    numbers = [value for value in ins if value.single and value.values and value.made is not None]
-    same = [value.made for value in numbers if _is_own(value) and _length(value) == _length(out)]
+    numbers = [value for value in ins if value.single and value.values and value.made is not None and _is_own(value)]
+    own = _length(out) if numbers else 0.0
+    same = [value.made for value in numbers if _length(value) == own]
     return same[0] if len(same) == 1 else at
 
 
 def _numbers(out: Value, ins: Sequence[Value], at: Place, derived: bool) -> tuple[Number, ...]:
     """The numbers of the record's that a number is made of, and itself; what only hands one on is none of them."""
     before = tuple(dict.fromkeys(number for value in ins if value.single for number in value.numbers))
-    if derived or not out.values or any(number.value == _length(out) for number in before):
+    if derived or not out.values:
         return before
-    return (*before, Number(at, _length(out), first=not before))[-MOST_NUMBERS:]
+    own = _length(out)
+    if any(number.value == own for number in before):
+        return before
+    return (*before, Number(at, own, first=not before))[-MOST_NUMBERS:]
 
 
 def _kept(name: str, ins: Sequence[Value], at: Place) -> Place | None:
