@@ -98,7 +98,6 @@ def pytest_collection_finish():
 
     Tracing makes many objects and few cycles: looking for these after every 700 objects took 4% of the time.
     """
-    gc.collect()
     gc.freeze()
     gc.enable()
     gc.set_threshold(20_000, 20, 20)

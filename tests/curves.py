@@ -12,7 +12,7 @@ from guarantees.trade_off import TradeOff
 
 ALL = hypothesis.settings().max_examples
 some = hypothesis.settings(max_examples=ALL * 2 // 5)
-few = hypothesis.settings(max_examples=ALL // 3)
+few = hypothesis.settings(max_examples=ALL // 5)
 
 scales = st.floats(0.05, 4.0)
 rates = st.floats(0.001, 1.0)

@@ -31,6 +31,7 @@ LONG = {
     ("docs/adapters.md", 4),
     ("docs/ci.md", 0),
     ("docs/cluster.md", 0),
+    ("docs/extending.md", 4),
     ("docs/extending.md", 5),
     ("docs/float-tails.md", 0),
     ("docs/index.md", 0),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
@@ -38,7 +38,6 @@ CLEAN = counted(0, 10, 0, 10)
 
 
 @given(tiny_counts(), RISKS, DELTAS, EPSILONS)
-@settings(max_examples=2 * settings().max_examples)
 @example(CLEAN, 0.5, 0.0, 0.0)
 @example(CLEAN, 0.9, 0.0, 0.0)
 def test_every_bound_of_any_counts_is_a_number_in_its_range(counts, risk, delta, epsilon):
@@ -54,7 +53,6 @@ CLAIMS = [gaussian(mu=0.1), gaussian(mu=5.0), *(epsilon_delta(epsilon=0.0, delta
 
 
 @given(tiny_counts(), st.sampled_from([1e-12, 1e-3, 0.01, 0.5, 0.999]), st.sampled_from(CLAIMS))
-@settings(max_examples=100)
 def test_every_p_value_of_any_counts_is_a_probability(counts, gamma, claim):
     assert gamma <= joint_p_value(counts, claim, gamma=gamma) <= 1
 

@@ -128,6 +128,7 @@ def test_json_seed_trials_confidence_and_budget(suite, tmp_path, capsys):
     assert first["key"] != second["key"]
 
 
+@pytest.mark.long
 def test_an_interrupted_run_continues_and_loses_nothing(suite, tmp_path, monkeypatch, capsys):
     from audit.suites import run as suite_module
 

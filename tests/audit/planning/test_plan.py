@@ -43,11 +43,6 @@ def test_trials_needed_for_a_tenth_more_than_claimed(tenth_more):
     assert 0.8 < refutation.power_at_budget < 0.9
 
 
-def test_what_comes_before_the_first_judged_trial_takes_time_too():
-    told = plan(CLAIM, None, trials=1000, risk=0.05, delta=1e-5, seconds_per_trial=1e-3, seconds_before=2.0)
-    assert told.seconds == pytest.approx(3.0)
-
-
 def test_smallest_leak_is_consistent_with_trials_needed(tenth_more):
     leak = tenth_more.smallest_leak
     assert 1.09 < leak.mu < 1.1
@@ -106,7 +101,10 @@ def test_no_noise_needs_a_handful_of_trials():
 
 
 def test_nothing_refutes_what_keeps_its_claim():
-    found = plan(CLAIM, families.gaussian(mu=0.9), trials=1000, risk=0.05, delta=1e-5).refutation
+    seconds = {"seconds_per_trial": 1e-3, "seconds_before": 2.0}
+    told = plan(CLAIM, families.gaussian(mu=0.9), trials=1000, risk=0.05, delta=1e-5, **seconds)
+    assert told.seconds == pytest.approx(3.0), "what comes before the first judged trial takes time, too"
+    found = told.refutation
     assert found.rectangle_trials is None
     assert found.joint_trials is None
     assert found.anytime_trials is None

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import guarantees
@@ -69,7 +69,6 @@ CLAIMS = st.one_of(
 
 
 @given(claim=CLAIMS, width=st.integers(30, 120), unicode=st.booleans())
-@settings(max_examples=40, deadline=None)
 def test_every_dot_lies_on_the_curve_and_every_column_has_one(claim, width, unicode):
     rows = trade_off_plot([claim_line(claim)], width=width, unicode=unicode)
     boxes = list(drawn(rows, unicode=unicode))

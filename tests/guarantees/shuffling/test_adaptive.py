@@ -168,6 +168,7 @@ def test_blocks_of_slots_are_slots_in_a_row():
         assert a.sum() == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.long
 def test_epochs_leak_more_and_never_more_than_the_fixed_order(monkeypatch):
     monkeypatch.setattr(adaptive, "COMPOSED_SHARES", (0.25,))
     strategies = Strategies(rounds=2, noise_multiplier=2.0)

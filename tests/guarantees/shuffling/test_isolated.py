@@ -65,6 +65,7 @@ def test_bracket_encloses_quadrature(reverse):
         assert found.upper - found.lower < 1e-6
 
 
+@pytest.mark.long
 def test_bracket_stays_narrow_up_to_a_million_rounds():
     for rounds in (10, 1000, 10**6):
         found = isolated_bracket(rounds=rounds, noise_multiplier=1.0, epsilon=0.0)

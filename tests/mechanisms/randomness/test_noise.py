@@ -183,6 +183,7 @@ def test_coordinates_partners_and_keys_are_uncorrelated_and_so_are_their_squares
     assert not correlation_is_plausible(x[:, 0::2], x[:, 1::2] + 0.01 * x[:, 0::2])
 
 
+@pytest.mark.long
 def test_moments_are_those_of_a_normal():
     x = np.asarray(noise.normal(jax.random.key(SEED), (2_000_000,)), np.float64)
     for power, mean, square in ((1, 0, 1), (2, 1, 3), (3, 0, 15), (4, 3, 105), (6, 15, 10395)):

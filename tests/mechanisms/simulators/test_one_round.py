@@ -179,6 +179,7 @@ def test_no_rest_where_the_gradients_fill_the_space():
     assert not np.asarray(found.rest).any()
 
 
+@pytest.mark.long
 def test_outputs_do_not_depend_on_how_many_are_drawn_at_once():
     step = one_round(normalise_by="realised_batch", rate=0.5, clip=0.5, noise_multiplier=0.8)
     keys = jax.random.split(jax.random.key(SEED), 100)
