@@ -44,7 +44,7 @@ def test_the_ten_lines_of_the_readme():
     assert record.mu > 2.5
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("policy", "target", "least_delta", "least_epsilon"),
     [(None, "delta", 0.86, 2.6), (None, "epsilon", 0.0, 5.3), (Fixed(thresholds=(0.0,)), None, 0.86, 2.6)],
@@ -117,6 +117,7 @@ def test_a_band_claims_no_more_power_than_it_has():
     assert band.detectable_advantage_excess > fixed.detectable_advantage_excess
 
 
+@pytest.mark.long
 def test_the_risk_spent_is_in_the_record():
     assert {point.risk for point in audit_shift(policy=Simultaneous()).points} == {0.05}
     for policy in (Fixed(thresholds=(1.0, 0.5)), Split(fit_trials=400)):
@@ -248,6 +249,7 @@ class BothSigns(First):
         return jnp.stack([output[0], -output[0]])
 
 
+@pytest.mark.long
 def test_an_exact_epsilon_that_nobody_knows_is_left_out():
     pair = mechanisms.worst_case_pair(records=1, dimension=1, clip=1.0, shared=1.0)
     step = mechanisms.one_round(normalise_by="expected_batch", rate=0.5, clip=1.0, noise_multiplier=0.01)

@@ -230,6 +230,10 @@ def test_the_file_is_whole():
 LONG = {
     "asgm_T_eps",
     "asgm_T_tv",
+    "easgm_T_f",
+    "feasgm_T_f",
+    "psqs_eps_PQ",
+    "shuffle01_f",
     "ASGM_TV_limit_n_inf",
     "mu_star_dpsgd",
     "regret_dpsgd",

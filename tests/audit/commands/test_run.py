@@ -156,7 +156,7 @@ def slow_clock(monkeypatch):
         monkeypatch.setattr(module, "time", clock)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("where", ["audit", "suite", "command"])
 @pytest.mark.usefixtures("slow_clock")
 def test_a_time_budget_cuts_trials_off_and_bounds_stay_valid(run, where):

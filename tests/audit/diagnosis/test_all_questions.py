@@ -146,7 +146,7 @@ def test_without_nominal_values_the_others_are_asked():
 
 @functools.cache
 def right_runs():
-    return [asked(seed=seed, risk=0.05) for seed in range(120)]
+    return [asked(seed=seed, risk=0.05) for seed in range(80)]
 
 
 @pytest.mark.parametrize("question", ASKED)

@@ -53,7 +53,7 @@ def told(name, **stated):
     return explain(step, trees_library.pair(), key=jax.random.key(0), noise_multiplier=1.0, **stated)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", RIGHT)
 def test_nothing_is_said_about_right_code(name):
     assert told(name, clip=1.0).findings == ()

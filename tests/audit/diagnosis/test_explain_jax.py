@@ -48,12 +48,12 @@ def test_nothing_is_said_about_a_right_step(name):
 
 
 @pytest.mark.few(1)
+@pytest.mark.parametrize("pair", [replayed.added, zeroed])
 @pytest.mark.parametrize("step", jax_styles.RIGHT, ids=lambda step: step.__name__)
-def test_nothing_is_said_about_a_right_step_in_another_style(step):
-    for pair in (replayed.added(), zeroed()):
-        explanation = told(step, pair)
-        assert explanation.findings == (), explanation.findings[0].says
-        assert explanation.rounds
+def test_nothing_is_said_about_a_right_step_in_another_style(step, pair):
+    explanation = told(step, pair())
+    assert explanation.findings == (), explanation.findings[0].says
+    assert explanation.rounds
 
 
 @pytest.mark.few(2)

@@ -91,20 +91,19 @@ def told(total, *, reverse=False):
     return explain(made, added(), key=jax.random.key(1), claim=claim)
 
 
-LONG = [(total, reverse) for total in (normalised, by_squares, in_groups) for reverse in (False, True)]
+OTHERS = [(total, reverse) for total in (normalised, by_squares, in_groups) for reverse in (False, True)]
 
 
-@pytest.mark.parametrize(
-    ("total", "reverse"),
-    [(two_passes, False), (views, True), *(pytest.param(*one, marks=pytest.mark.long) for one in LONG)],
-)
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("total", "reverse"), [(two_passes, False), (views, True), *OTHERS])
 def test_nothing_is_said_about_rows_that_are_packed(total, reverse):
     explanation = told(total, reverse=reverse)
     assert explanation.findings == (), explanation.findings[0].says
     assert explanation.rounds[0].multiplier >= 0.98 * NOISE
 
 
-@pytest.mark.parametrize(("total", "kind"), [(unmasked, "in_every_batch"), (mismeasured, "too_little_noise")])
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("total", "kind"), [(mismeasured, "too_little_noise"), (unmasked, "in_every_batch")])
 def test_the_line_of_a_fault_stands_first(total, kind):
     (found,) = told(total).findings
     assert found.kind == kind

@@ -34,7 +34,7 @@ def explained(step, **stated):
     return explain(callable_step(step), pair(), key=KEY, **stated)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("step", steps.RIGHT + unseen.RIGHT + styles.RIGHT, ids=lambda step: step.__name__)
 def test_right_code_stays_silent(step):
     told = explained(step, clip=steps.CLIP, noise_multiplier=steps.NOISE)
@@ -59,6 +59,7 @@ def test_a_fault_is_found_at_its_line(step):
     assert set(named) <= {kind, "not_clipped"} if step is unseen.noise_by_longest else told.findings[0].kind == kind
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("step", [styles.right_nesterov, styles.best_of_three, styles.pairs_clipped])
 def test_styles_that_were_not_judged_or_placed_elsewhere(step):
     """A release added to itself was not judged; a choice between releases was called one without noise."""

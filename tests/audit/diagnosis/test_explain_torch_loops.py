@@ -109,6 +109,7 @@ def test_the_line_of_a_loop_is_named_and_not_the_backward_pass(sums):
     assert (__file__, line) in found.lines
 
 
+@pytest.mark.long
 def test_right_loops_are_left_alone():
     assert not told(lambda dataset, seed: train(Sums, dataset, seed)).findings
 

@@ -50,7 +50,7 @@ def test_nothing_is_said_about_right_code(name):
     assert told(name).findings == ()
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_the_line_of_the_bug_stands_first_and_is_the_only_one(name):
     (found,) = told(name).findings

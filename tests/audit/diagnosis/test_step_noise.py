@@ -64,7 +64,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", RIGHT)
 def test_steps_with_noise_of_their_own_are_not_accused(name):
     runs, risk = 20, 1e-2

@@ -229,6 +229,7 @@ def test_an_annotation_points_at_the_code_that_failed_or_at_the_suites_line(reco
     assert line.startswith(f"::error {place},title=silent program::")
 
 
+@pytest.mark.long
 def test_figures_are_of_what_ran(folder, capsys):
     out = folder / "figures"
     source = str(folder / "out" / "records.json")

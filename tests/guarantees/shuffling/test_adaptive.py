@@ -200,6 +200,7 @@ def test_several_epochs_state_the_error_of_the_pairs_composition():
     assert law.compose(3).error >= 3e-6
 
 
+@pytest.mark.long
 def test_epochs_are_composed_once_for_the_curve_and_for_what_it_proves(monkeypatch):
     monkeypatch.setattr(adaptive, "COMPOSED_SHARES", (0.25,))
     law = adaptive.AdaptiveLaw(strategies=Strategies(rounds=2, noise_multiplier=2.0), pair=None, times=2)

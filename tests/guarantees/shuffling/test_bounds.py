@@ -100,6 +100,7 @@ def test_balls_and_bins_agree_with_conditional_monte_carlo():
         assert abs(mean - other) > 5 * error
 
 
+@pytest.mark.long
 def test_independent_batches_leak_less_than_fixed_ones():
     for sigma in (0.7, 1.0):
         independent = guarantees.balls_and_bins(rounds=1000, noise_multiplier=sigma, relation="add_remove")

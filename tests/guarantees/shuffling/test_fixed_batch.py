@@ -128,6 +128,7 @@ def test_a_threshold_that_is_not_known_well_enough_is_refused():
         law.tails(np.zeros(1))
 
 
+@pytest.mark.long
 def test_tails_agree_with_simulation():
     rng, trials, rounds, sigma = np.random.default_rng(21), 100_000, 20, 0.9
     law = guarantees.fixed_batch_shuffle(rounds=rounds, noise_multiplier=sigma).curve.law

@@ -74,6 +74,7 @@ def test_bracket_stays_narrow_up_to_a_million_rounds():
         assert found.upper == pytest.approx(limit, rel=20 / np.sqrt(rounds))
 
 
+@pytest.mark.long
 def test_tails_agree_with_simulation():
     rng, trials = np.random.default_rng(11), 200_000
     law = guarantees.isolated_shuffle(rounds=6, noise_multiplier=0.8).curve.law
