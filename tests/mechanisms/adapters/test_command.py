@@ -12,7 +12,9 @@ import pytest
 from checks import assert_has_law
 from scipy import stats
 
-from mechanisms.adapters.for_command import CommandError, command_step
+from mechanisms.adapters import program
+from mechanisms.adapters.for_command import command_step
+from mechanisms.adapters.program import CommandError
 from mechanisms.adapters.trial_seeds import trial_seeds
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "command"
@@ -66,6 +68,38 @@ def test_a_program_that_is_late_is_an_error():
     draw = python("import time; time.sleep(30)", timeout=0.3)
     with pytest.raises(CommandError, match=r"within 0.3 s \(0 of 12 bytes came; 1 output of 3 float32 numbers"):
         draw(SEEDS[:1])
+
+
+ANSWERS = """
+import sys, time, struct
+read, out = sys.stdin.buffer.read, sys.stdout.buffer
+read(36)
+while header := read(12):
+    trials = struct.unpack('<4sII', header)[1]
+    seeds = struct.unpack(f'<{trials}Q', read(8 * trials))
+    for seed in seeds:
+        row = struct.pack('<3f', seed %% 7, seed %% 11, seed %% 13)
+        %s
+        out.flush()
+"""
+
+
+@pytest.mark.parametrize("trials", [1, 5])
+def test_rows_that_are_too_short_are_told_at_once(trials, monkeypatch):
+    monkeypatch.setattr(program, "PAUSE", 0.2)
+    draw = python(ANSWERS % "out.write(row[:8])", timeout=30.0)
+    before = time.monotonic()
+    with pytest.raises(CommandError, match="answers 2 numbers where 3 are expected: set outputs=2"):
+        draw(SEEDS[:trials])
+    assert time.monotonic() - before < 15
+
+
+def test_a_program_that_pauses_within_its_first_answer_is_waited_for(monkeypatch):
+    monkeypatch.setattr(program, "PAUSE", 0.02)
+    draw = python(ANSWERS % "out.write(row[:4]); out.flush(); time.sleep(.1); out.write(row[4:])", timeout=30.0)
+    expected = np.array([[seed % 7, seed % 11, seed % 13] for seed in SEEDS[:3].tolist()], np.float32)
+    np.testing.assert_array_equal(draw(SEEDS[:3]), expected)
+    np.testing.assert_array_equal(draw(SEEDS[:2]), expected[:2])
 
 
 def test_a_program_that_says_too_much_is_an_error():
