@@ -126,6 +126,10 @@ def last_words(text: str) -> str:
     places = re.findall(r'^\s*File "([^"]+)", line (\d+)', text, re.MULTILINE)
     own = [f"{relative(path)}:{line}" for path, line in places if not is_library(path)]
     last = _unqualified(lines[-1]).rstrip(".")
+    of_program = [line for line in map(_unqualified, lines) if line.startswith("CommandError: ")]
+    if of_program and of_program[-1].rstrip(".") != last and not re.match(r"\w*(Error|Exception)\b", last):
+        # what a program said last need not be why it failed
+        return f"{of_program[-1].partition('. Its standard error: ')[0]}. Its standard error ends with: {last}"
     return f"{last} (at {own[-1]})" if own else last
 
 

@@ -116,6 +116,8 @@ def test_the_last_words_of_a_program_name_its_line():
     place = 'File "step.py", line 5, in <module>'
     said = f"CommandError: x. Its standard error: Traceback:\n  {place}\nIndexError: out of range"
     assert last_words(said) == "IndexError: out of range (at step.py:5)"
+    said = "mechanisms.program.CommandError: x. Its standard error: one\ntwo"
+    assert last_words(said) == "CommandError: x. Its standard error ends with: two"
     assert (
         last_words("place\nmechanisms.for_command.CommandError: cannot start 'x'.") == "CommandError: cannot start 'x'"
     )
