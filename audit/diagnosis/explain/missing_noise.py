@@ -42,7 +42,7 @@ def without_noise(
     leaf: str,
     at: Place,
     noisy: Place | None = None,
-    left: Place | None = None,
+    left: Place = NOWHERE,
     fixed: tuple[Place, Place] | None = None,
     noised: Place | None = None,
     bounded: Place | None = None,
@@ -74,17 +74,18 @@ def without_noise(
     if noisy is not None and leaf == EARLIER:
         # it may be that sum which gets it: what is shown has noise, what goes on has none
         told = f"; noise is added at {spelled(noisy)}{under}, but not to what they read"
+        told += "" if left is NOWHERE else f" ({spelled(left)} goes on without it)"
     if noised is not None and bounded is not None:
         told = f"; what {spelled(noised)} adds to single records comes before {spelled(bounded)}, which clips or bends "
         told += "it with them"
     if unused and noisy is not None:
         told = f"; {spelled(noisy)} adds noise to that sum, but the release uses the sum without it"
-        told += "" if left is None else f" ({spelled(left)})"
-    elif left is not None and left != noisy:
+        told += "" if left is NOWHERE else f" ({spelled(left)})"
+    elif left not in (NOWHERE, noisy) and leaf != EARLIER:
         told += f"; {spelled(left)} leaves it without"
     if muted is not None:
         own = "its own" if told else "its noise"
-        told += f"; {own} is multiplied by zero at {spelled(muted)}"
+        told += f"; {own} is multiplied by zero ({spelled(muted)})"
     # the line that left it out stands first
     lines = frames_of([place for place in (muted, left, inside, noised, noisy, bounded, at) if place is not None])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)

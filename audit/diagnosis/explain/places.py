@@ -200,15 +200,14 @@ def _maps(node: ast.AST) -> bool:
     return name in ("map", "tree_map")
 
 
-def went_on(first: Place, second: Place) -> Place:
-    """The line of the function that calls for both at which it goes on to the second, if there is such a function."""
-    outer = 0
-    while outer < min(len(first.own), len(second.own)) and first.own[-1 - outer] == second.own[-1 - outer]:
-        outer += 1
-    if outer >= min(len(first.own), len(second.own)):
-        return NOWHERE
-    same = first.own[-1 - outer][0] == second.own[-1 - outer][0]
-    return Place(own=second.own[-1 - outer :]) if same else NOWHERE
+def goes_on(noisy: Place, way: Iterable[Place], to_noise: Iterable[Place]) -> Place:
+    """The line at which the function that has noise added to a sum goes on without it; NOWHERE if there is none.
+
+    ``way`` is where the sum went that has no noise, ``to_noise`` where it went before noise was added.
+    """
+    known = {*noisy.own, *(frame for place in to_noise for frame in place.own[:1])}
+    leads = (handed_out(noisy, place) for place in way if place.nearest not in known)
+    return next((lead for lead in leads if lead.own and lead.nearest not in known), NOWHERE)
 
 
 def handed_out(first: Place, second: Place) -> Place:

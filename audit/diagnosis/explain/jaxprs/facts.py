@@ -38,6 +38,8 @@ class Mixed:
     """Where noise that was to cover that was multiplied by zero."""
     clipped: bool = False
     """Whether that is a sum of records that were multiplied by numbers of their own, as clipping does."""
+    way: tuple[Place, ...] = ()
+    """Where that sum went."""
     overwritten: bool = False
     """Whether these are choices, of which the number of records overwrites one."""
 
@@ -150,6 +152,9 @@ class Release:
     doubled: Place | None = None
     unclipped: Place | None = None
     cut: Place | None = None
+    way: tuple[Place, ...] = ()
+    inside: Place | None = None
+    """The branch that it stands in."""
     summed: bool = False
     """Whether it covers a sum over records, for certain."""
     summed_by: float = 0.0

@@ -147,10 +147,10 @@ class Lockstep:
             return self._cond(one, other, ins, ins_b, within)
         if name in CALLS:
             return self._call(one, other, ins, ins_b, within)
+        place = place_of(one, within)
         if (kept := chosen(name, ins)) is not None:
             self._keys.thrown_away(frozenset().union(*(value.drawn for value in ins)) - kept.drawn)
-            return [kept]
-        place = place_of(one, within)
+            return [dataclasses.replace(kept, at=kept.at or place, way=(*kept.way, place) if kept.differs else ())]
         if name in ON_DEVICES:
             raise CannotFollowError("code that runs on several devices (shard_map, pmap) is not followed", place)
         numbers = self._draw(ins[0], place, other.outvars[0].aval) if name == "random_bits" else []
@@ -306,7 +306,9 @@ class Lockstep:
             raise CannotFollowError("the number of branches depends on the number of records", place)
         taken = int(np.clip(host(index.a), 0, len(branches_a) - 1))
         chosen = branches_a[taken]
+        outer, self.meetings.inside = self.meetings.inside, place
         outs = self.run(chosen, branches_b[taken], ins[1:], ins_b[1:], inside(chosen, one, within))
+        self.meetings.inside = outer
         return [out if index.hidden is None else chosen_unseen(out, index.hidden, place) for out in outs]
 
     def _while(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:

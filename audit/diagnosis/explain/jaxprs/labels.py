@@ -46,6 +46,7 @@ NONLINEAR = frozenset(
         "cbrt",
     }
 )
+MULTIPLYING = PRODUCTS - {"select_n"}
 BOUNDS = NONLINEAR | {"lt", "le", "gt", "ge", "eq", "ne", "reduce_or", "reduce_and", "argmax", "argmin", "is_finite"}
 PICKING = frozenset({"gather", "dynamic_slice", "sort"})
 """Equations whose later operands only say where to look: their randomness is not added to what is picked."""
@@ -257,8 +258,10 @@ def _differences(
     at: Place,
     counts: tuple[int, int],
 ) -> None:
-    sums = [value for value in differing if value.tag is None and not value.noise]
+    sums = [value for value in differing if value.tag is None and value.alone is None and not value.noise]
     out.read = None if out.tag is not None else _read(at, sums)
+    if out.tag is None and out.origin is not at:
+        out.way = tuple(dict.fromkeys([*(place for value in sums for place in value.way), at]))
     calm = [value for value in ins if value.calm]
     out.leak = known(differing, "leak")
     if out.leak is None and calm and sums and out.tag is None and name not in SIDE_BY_SIDE:
@@ -270,6 +273,8 @@ def _differences(
         told = [value for value in sums if value.summed and value.values]
         if out.nonlinear is None and told and (name in NONLINEAR or (name in PRODUCTS and len(told) > 1)):
             out.nonlinear = at
+        if out.mixed is None and name in MULTIPLYING and _holds_another(ins) and any(value.values for value in sums):
+            out.mixed = _mixed(at, [value for value in sums if value.values], out)
         return
     if not others or scaled_by_count(out.a, out.b, out.tag, counts):
         return
@@ -281,9 +286,19 @@ def _differences(
         # what only moves numbers mixes none: records stand in other places
         out.uncoupled = out.uncoupled or at
         return
-    through = _origin(sums[0]) if sums else known(differing, "origin")
-    muted, clipped = known(sums, "muted"), bool(sums and sums[0].weights)
-    out.mixed = mixed or Mixed(at, through, out.leak, muted, clipped, written)
+    out.mixed = mixed or _mixed(at, sums or differing, out, overwritten=written)
+
+
+def _mixed(at: Place, by: Sequence[Value], out: Value, *, overwritten: bool = False) -> Mixed:
+    """That other records begin to differ, by the values that make them so."""
+    one = by[0]
+    through = one.origin if one.tag is not None else _origin(one)
+    return Mixed(at, through, out.leak, known(by, "muted"), bool(one.weights), one.way, overwritten)
+
+
+def _holds_another(ins: Sequence[Value]) -> bool:
+    """Whether a value of one other record's is among some, where a loop takes one after the other."""
+    return any(value.alone is not None and value.values and not value.differs for value in ins)
 
 
 def _read(at: Place, sums: Sequence[Value]) -> Place:
@@ -336,6 +351,7 @@ def combined(one: Value, other: Value, at: Place | None) -> Value:
         variance=one.variance if b is one.a else None,
         draw=one.draw,
         origin=first((other.origin, one.origin, other.at)),
+        way=other.way or one.way,
         mixed=one.mixed or other.mixed,
         released=max(one.released, other.released),
         leak=one.leak or other.leak,

@@ -25,7 +25,7 @@ from audit.diagnosis.explain.jaxprs.noise import (
 )
 from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Value, host
 from audit.diagnosis.explain.missing_noise import EARLIER, without_noise
-from audit.diagnosis.explain.places import NOWHERE, Place, Reader, among_records, statement_around
+from audit.diagnosis.explain.places import NOWHERE, Place, Reader, among_records, goes_on, statement_around
 from audit.diagnosis.explain.sentences import RELEASE, changed_after_release, noise_scale, too_few_numbers
 from audit.diagnosis.explain.sentences import mixed as found_mixed
 from mechanisms.adapters.noise_terms import bare, lacking
@@ -50,6 +50,8 @@ class Meetings:
     """Functions of the user's that were running while records were read."""
     releases: list[Release] = dataclasses.field(default_factory=list)
     together: Together = dataclasses.field(default_factory=Together)
+    inside: Place | None = None
+    """The branch that is run."""
     larger_alone: bool = False
     """Whether the side with more records runs alone."""
     unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
@@ -205,6 +207,8 @@ class Meetings:
             doubled=data.doubled,
             unclipped=data.unclipped,
             cut=data.cut,
+            way=data.way,
+            inside=self.inside,
             summed=data.summed,
             summed_by=data.summed_by,
             bent=data.bent,
@@ -265,7 +269,8 @@ class Meetings:
         mixed = data.mixed
         if mixed is None:
             return
-        if (bare := _round_without_noise(release, mixed)) is not None:
+        noisy = next(one for one in self.releases if one.at == release.at)
+        if (bare := _round_without_noise(noisy, mixed)) is not None:
             self.find(bare)
             release.unknown = release.unknown or "raw data reached an earlier release"
         elif mixed.leak is not None:
@@ -286,9 +291,17 @@ def _round_without_noise(release: Release, mixed: Mixed) -> Finding | None:
         return without_noise(EARLIER, through, muted=mixed.muted)
     if not mixed.clipped or not isinstance(origin, Place) or origin.own != through.own:
         return None
-    chosen = [statement_around(Place(own=(frame,)), loops=False) for frame in release.at.own]
-    inside = next((place for place in chosen if place.own), NOWHERE)
-    return without_noise(EARLIER, through, release.at, inside=inside)
+    inside = branch_of(release)
+    left = goes_on(release.at, mixed.way, release.way) if inside is NOWHERE else NOWHERE
+    return without_noise(EARLIER, through, release.at, left, inside=inside)
+
+
+def branch_of(release: Release) -> Place:
+    """The condition that decides whether noise is added; NOWHERE where none does."""
+    if release.inside is not None:
+        return release.inside
+    chosen = (statement_around(Place(own=(frame,)), loops=False) for frame in release.at.own)
+    return next((place for place in chosen if place.own), NOWHERE)
 
 
 def _difference(data: Value) -> np.ndarray:

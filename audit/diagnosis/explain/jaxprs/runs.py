@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -20,9 +20,9 @@ from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.not_a_number import is_no_number
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.value import Tag, Value, settled
+from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, settled
 from audit.diagnosis.explain.missing_noise import without_noise
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, Reader, went_on
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, goes_on
 from audit.diagnosis.explain.sentences import changed_after_release, not_followed
 from audit.trials.jaxprs import inside_of
 from audit.trials.traced import why_no_release
@@ -237,7 +237,7 @@ def run_once(
         for release in out.open.releases if out.open is not None else ():
             release.output = name
     nan = [name for name, out in zip(program.names, outs, strict=True) if not out.differs and is_no_number(out.a)]
-    left = tuple(_all_left(program.names, outs, lockstep.meetings))
+    left = tuple(_all_left(program, outs, lockstep.meetings))
     return Run(lockstep=lockstep, left=left, no_number=_output(nan[0]) if nan else "")
 
 
@@ -270,27 +270,31 @@ def host_leaf(leaf: Any) -> Any:
     return as_words(array) if is_key(array) else np.asarray(array)
 
 
-def _all_left(names: Sequence[str], outs: Sequence[Value], meetings: Meetings) -> list[Finding]:
+def _all_left(program: Program, outs: Sequence[Value], meetings: Meetings) -> list[Finding]:
     """Of the outputs that still differ; those that one line releases without noise in one sentence."""
     findings: list[Finding] = []
     bare: dict[Frame | None, list[tuple[str, Place, Value]]] = {}
-    for name, out in zip(names, outs, strict=True):
-        if out.differs and (told := _left(name, out, meetings.readers)) is not None:
+    for name, out in zip(program.names, outs, strict=True):
+        if out.differs and (told := _left(name, out, meetings, program.rounds)) is not None:
             findings.append(told)
         elif out.differs:
             at = out.origin if isinstance(out.origin, Place) else out.at or NOWHERE
             bare.setdefault(at.nearest, []).append((name, at, out))
     for own in bare.values():
         first, *more = [name for name, _, _ in own]
-        leaf, at = f"{_output(first)}{f' (also {listed(more)})' if more else ''}", own[0][1]
-        fixed = own[0][2].fixed_noise if all(out.fixed_noise is not None for _, _, out in own) else None
+        at, last = own[0][1:]
+        leaf = (
+            f"{_output(first)}{f' (also {listed(more)})' if more else ''}{_in_rounds(last, program.rounds, meetings)}"
+        )
+        fixed = last.fixed_noise if all(out.fixed_noise is not None for _, _, out in own) else None
         others = [one for one in meetings.releases if isinstance(one.origin, Place) and one.origin == at]
-        noisy, last, muted = others[0].at if others else None, own[0][2].at or NOWHERE, own[0][2].muted
+        noisy, muted = others[0].at if others else None, last.muted
         shapes = {one.moved.shape for one in others}
         # a sum of whose shape none gets noise is left out where others get theirs
         unused = muted is None and all(np.shape(out.a) in shapes for _, _, out in own)
-        left = went_on(noisy, last) if noisy is not None and unused and last.nearest != at.nearest else NOWHERE
-        told = without_noise(leaf, at, noisy, left if left.own else None, fixed=fixed, muted=muted, unused=unused)
+        left = goes_on(noisy, last.way, others[0].way) if noisy is not None and unused else NOWHERE
+        inside = (others[0].inside or NOWHERE) if others else NOWHERE
+        told = without_noise(leaf, at, noisy, left, fixed=fixed, muted=muted, unused=unused, inside=inside)
         findings.append(told)
     return findings
 
@@ -305,7 +309,16 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join([*names[:MOST_NAMED], *more])
 
 
-def _left(name: str, out: Value, readers: Set[Reader]) -> Finding | None:
+def _in_rounds(out: Value, rounds: int, meetings: Meetings) -> str:
+    """In which rounds of a transcript one of its leaves differs, if others have noise of its shape."""
+    row = np.shape(out.a)[1:]
+    if np.shape(out.a)[:1] != (rounds,) or not any(release.moved.shape == row for release in meetings.releases):
+        return ""
+    bare = [1 + row for row in range(rounds) if not np.array_equal(host(out.a)[row], host(out.b)[row])]
+    return "" if len(bare) == rounds else f", in round{'s' if len(bare) > 1 else ''} {', '.join(map(str, bare))},"
+
+
+def _left(name: str, out: Value, meetings: Meetings, rounds: int) -> Finding | None:
     """Of an output that still differs: what was done to it after its noise; None where it had none."""
     at, name = out.at or NOWHERE, _output(name)
     if out.uncoupled is not None:
@@ -313,9 +326,9 @@ def _left(name: str, out: Value, readers: Set[Reader]) -> Finding | None:
     if out.opaque is not None:
         return not_followed(f"{name} went through code that the trace does not enter", out.opaque)
     if out.leak is not None and out.leak.muted is not None and isinstance(out.leak.origin, Place):
-        return without_noise(name, out.leak.origin, muted=out.leak.muted)
+        return without_noise(f"{name}{_in_rounds(out, rounds, meetings)}", out.leak.origin, muted=out.leak.muted)
     if out.leak is not None:
-        return changed_after_release(out.leak.at, out.leak.origin, readers, read=out.leak.read)
+        return changed_after_release(out.leak.at, out.leak.origin, meetings.readers, read=out.leak.read)
     if out.blurred or out.noise:
         return not_followed(f"noise reaches {name} in a way that is not followed", at)
     return None

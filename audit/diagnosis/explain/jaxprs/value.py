@@ -98,6 +98,8 @@ class Value:
     joined_again: bool = False
     """Whether the record is in both of them."""
     origin: Origin | None = None
+    way: tuple[Place, ...] = ()
+    """Where a sum over records went since its origin."""
     read: Place | None = None
     """Where the function that computed a number of the records' first read one."""
     since: Place | None = None
