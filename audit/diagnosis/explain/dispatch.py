@@ -49,6 +49,8 @@ class Stated:
 
     rate: AboveZero | None = None
     """With which a Poisson batch holds a record, where the claim says so."""
+    steps: int = 1
+    """How many such batches the claim counts."""
 
     @property
     def due(self) -> float | None:
@@ -142,6 +144,7 @@ def stated_by(
         reach=neighbours.group * (2.0 if neighbours.relation == "substitution" else 1.0),
         of_the_pair=of_the_pair,
         rate=None if claim is None or neighbours.group > 1 else sampling_rate(claim),
+        steps=1 if claim is None else int(claim.parameters.get("steps") or 1),
     )
 
 

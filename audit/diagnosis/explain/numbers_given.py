@@ -54,9 +54,11 @@ class Call:
         return _near(number, [*given, *(one * other for one, other in itertools.combinations(given, 2))])
 
     def has_deviation(self, number: float) -> bool:
-        """Whether it reads a number as a deviation, or as a multiplier and a bound."""
+        """Whether it reads a number as a deviation, or as a multiplier and a bound; an odd number under any name."""
         deviations = [value for name, value in self.numbers if DEVIATIONS.search(name)]
         bounds = [value for name, value in self.numbers if BOUNDS.search(name)]
+        if number % 1 and any(name and abs(value - number) <= SAME * number for name, value in self.numbers):
+            return True
         return _near(number, [*deviations, *(one * other for one in deviations for other in bounds)])
 
 

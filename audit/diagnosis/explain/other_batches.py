@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.places import NOWHERE, Place, spelled
+from audit.diagnosis.explain.sentences import called_at, led
 from audit.diagnosis.explain.sentences import found as finding
-from audit.diagnosis.explain.sentences import led
 
 
 def too_often(*, draw: Place, lead: Place, found: float, rate: float) -> Finding:
     """A rate above the claim's; ``lead`` is where it comes from."""
     batch = f"The batch chosen at {spelled(draw)} takes the record with probability {found:.4g}"
     return led(finding(Kind.SAMPLED_OTHERWISE, batch=batch, rate=rate, beside=[draw]), lead)
+
+
+def drawn_once(*, draw: Place, lead: Place, rounds: int, runs: int, rate: float) -> Finding:
+    """One draw for the batches of several rounds; ``lead`` is the line that calls for it."""
+    batch = f"One draw, at {spelled(draw)}{called_at(lead, draw)}, chooses the batches of {rounds} rounds: the record "
+    batch += f"is in all of them or in none in all {runs} runs"
+    told = finding(Kind.SAMPLED_OTHERWISE, batch=batch, rate=rate, beside=[draw])
+    return led(dataclasses.replace(told, says=f"{told.says[:-1]} in each round."), lead)
 
 
 def of_one_size(

@@ -19,6 +19,7 @@ CALLERS = 4
 """Lines that called a function by which one call of it is known."""
 OWN_FRAMES = 3
 """Frames of the user's that are told of one place."""
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 CHOOSING = (ast.If, ast.IfExp)
 ASSIGNING = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
@@ -169,7 +170,7 @@ def _parsed(path: str) -> _File:
         return _File()
     nodes = list(ast.walk(tree))
     return _File(
-        functions=_lines(node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)),
+        functions=tuple(map(_with_decorators, (node for node in nodes if isinstance(node, FUNCTIONS)))),
         repeated=_lines(node for node in nodes if isinstance(node, REPEATING) or _maps(node)),
         chosen=_lines(node for node in nodes if isinstance(node, CHOOSING)),
         assigned=tuple((name.lineno, name.id) for node in nodes for name in _targets(node)),
@@ -193,6 +194,10 @@ def _id(node: ast.AST) -> str:
 
 def _lines(nodes: Iterable[Any]) -> tuple[Lines, ...]:
     return tuple((node.lineno, node.end_lineno or node.lineno) for node in nodes)
+
+
+def _with_decorators(node: Any) -> Lines:
+    return min([node.lineno, *(one.lineno for one in node.decorator_list)]), node.end_lineno
 
 
 def _maps(node: ast.AST) -> bool:
@@ -220,6 +225,14 @@ def handed_out(first: Place, second: Place) -> Place:
         if function_around(one) == function_around(other):
             return Place(own=second.own[-1 - outer :])
     return Place(own=second.own[-outer:]) if outer else NOWHERE
+
+
+def around(first: Place, second: Place) -> Place:
+    """The line at which a function that calls for the first, or holds the function that does, calls for the second."""
+    for depth, frame in enumerate(second.own):
+        if any(is_nested(other, frame) or function_around(other) == function_around(frame) for other in first.own):
+            return Place(own=second.own[depth:])
+    return second
 
 
 def place_of_error(error: BaseException) -> Place:

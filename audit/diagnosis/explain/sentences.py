@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence, Set
 from audit.diagnosis.explain.findings import Finding, Kind, resized
 from audit.diagnosis.explain.places import (
     NOWHERE,
-    Frame,
     Place,
     Reader,
     among_records,
@@ -97,8 +96,7 @@ def too_little(
     how many times larger the record was made. ``cancels`` says that coordinates share numbers of noise. ``bare`` is how
     many coordinates have no noise, and how many there are.
     """
-    own = lead.own[:1]
-    called = _called(own, at)
+    called = called_at(lead, at)
     what = "the sum at" if summed else "what is computed from the records at"
     what = "what is made of the sum at" if summed and changed else what
     parts = (
@@ -117,7 +115,7 @@ def too_little(
     if known is not None:
         right = f"The function at {spelled(lead)} is given the right deviation, {known:.4g}."
         told = dataclasses.replace(told, says=f"{told.says} {right}")
-    return led(dataclasses.replace(told, says=f"{told.says}{after}"), Place(own))
+    return led(dataclasses.replace(told, says=f"{told.says}{after}"), lead)
 
 
 def due_on_the_pair(stated: float, due: float) -> str:
@@ -132,7 +130,7 @@ def earlier_rounds(carried: Place, lead: Place = NOWHERE, begun: Place = NOWHERE
 
     ``begun`` is where the sum was last begun, if it is one that nobody begins anew.
     """
-    where = f"{spelled(carried)}{_called(lead.own[:1], carried)}"
+    where = f"{spelled(carried)}{called_at(lead, carried)}"
     since = "" if begun is NOWHERE else f" (begun at {spelled(begun)}, and not anew in each round)"
     return f", to which {where} adds the sums of earlier rounds without their noise{since}"
 
@@ -273,7 +271,7 @@ def changed_after_release(
         lead, clause = read, f", read at {spelled(read)}{clause}"
     named = origin is None or _is_at(origin, at) or _is_at(origin, lead)
     source = "" if origin is None or named else f"from {_spoken(origin)}"
-    words = "; ".join(filter(None, (_called(lead.own[:1], at).strip(" ()"), source)))
+    words = "; ".join(filter(None, (called_at(lead, at).strip(" ()"), source)))
     told = f"{f' ({words})' if words else ''}{clause}"
     return led(found(Kind.CHANGED_AFTER_RELEASE, at=at, origin=told, beside=beside), lead)
 
@@ -285,7 +283,7 @@ def after_sum(*, at: Place, origin: Place, readers: Set[Reader], measured: Place
     """
     # who sums records has them
     lead = among_records(at, readers | {*map(function_around, origin.own[:1])})
-    called = _called(lead.own[:1], at)
+    called = called_at(lead, at)
     return led(found(Kind.CLIPPED_AFTER_SUM, at=at, called=called, beside=[measured], origin=origin), lead)
 
 
@@ -302,7 +300,7 @@ def used_twice(*, first: Place, second: Place, how: str, seeded: Place = NOWHERE
     An object that is made again draws from its first state again: the line that makes it stands first.
     """
     lead = NOWHERE if seeded is NOWHERE else handed_out(second, seeded)
-    since = "" if seeded is NOWHERE else f", seeded at {spelled(seeded)}{_called(lead.own[:1], seeded)}"
+    since = "" if seeded is NOWHERE else f", seeded at {spelled(seeded)}{called_at(lead, seeded)}"
     beside = [] if seeded is NOWHERE else [seeded]
     return led(found(Kind.KEY_USED_TWICE, first=first, second=second, how=f"{how}{since}", beside=beside), lead)
 
@@ -320,9 +318,10 @@ def _spoken(origin: Place | str) -> str:
     return spelled(origin) if isinstance(origin, Place) else origin
 
 
-def _called(lead: tuple[Frame, ...], at: Place) -> str:
-    elsewhere = lead and lead[0] != at.nearest and lead[0] in at.own[1:]
-    return f" (called at {spelled(Place(lead))})" if elsewhere else ""
+def called_at(lead: Place, at: Place) -> str:
+    """That a place was called for by another line: a clause."""
+    elsewhere = lead.nearest != at.nearest and lead.nearest in at.own[1:]
+    return f" (called at {spelled(lead)})" if elsewhere else ""
 
 
 RECORDS, RELEASE, NOISE = "each record", "a release", "noise"

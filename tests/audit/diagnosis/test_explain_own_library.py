@@ -166,6 +166,58 @@ def test_the_line_that_clips_wrongly_is_named_where_records_come_one_by_one(clip
     assert found.lines[0][1] == start + next(at for at, line in enumerate(lines) if line.endswith("# wrong\n")), found
 
 
+def squared(leaf):
+    return jnp.vdot(leaf, leaf)
+
+
+def length(tree):
+    return jnp.sqrt(sum(map(squared, jax.tree.leaves(tree))))
+
+
+def shrink(tree):
+    return jax.tree.map(lambda leaf: leaf * jnp.minimum(1.0, 0.7 / length(leaf)), tree)  # wrong
+
+
+def over_leaves(key, tree, spread):
+    keys = jax.random.split(key, len(tree))
+    drawn = [jax.random.normal(own, leaf.shape) for own, leaf in zip(keys, tree, strict=True)]
+    return [spread / len(tree) * own for own in drawn]  # wrong
+
+
+def in_whole_numbers(key, tree, spread):
+    noise = [2 * own for own in over_leaves(key, tree, spread)]
+    return [own.astype(jnp.int8) for own in noise]  # wrong
+
+
+def half_the_noise(key, rows):
+    together = jax.vmap(lambda row: row * jnp.minimum(1.0, 0.7 / length(row)))(rows).sum(0)
+    noise = over_leaves(key, [together[:4], together[4:]], 0.7)
+    return [together[:4] + noise[0], together[4:] + noise[1]]
+
+
+def cut_noise(key, rows):
+    together = jax.vmap(lambda row: row * jnp.minimum(1.0, 0.7 / length(row)))(rows).sum(0)
+    noise = in_whole_numbers(key, [together[:4], together[4:]], 0.7)
+    return [together[:4] + noise[0], together[4:] + noise[1]]
+
+
+def each_leaf(key, rows):
+    total = jax.vmap(lambda row: jnp.concatenate(shrink([row[:4], row[4:]])))(rows).sum(0)
+    return total + 0.7 * jax.random.normal(key, total.shape)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("step", "wrong"), [(half_the_noise, over_leaves), (cut_noise, in_whole_numbers), (each_leaf, shrink)]
+)
+def test_a_helper_is_blamed_for_what_it_does_itself_and_not_for_what_it_is_given(step, wrong):
+    lines, start = inspect.getsourcelines(wrong)
+    mechanism = mechanisms.mechanism(step, clip=0.7, noise_multiplier=1.0)
+    (found,) = explain(mechanism, pair(), key=jax.random.key(0)).findings
+    assert found.kind == "too_little_noise"
+    assert found.lines[0][1] == start + next(at for at, line in enumerate(lines) if line.endswith("# wrong\n")), found
+
+
 def test_coordinates_without_noise_are_counted():
     def step(key, rows):
         drawn = jax.random.normal(key, (SIZE,)) * (jnp.arange(SIZE) < 4)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import guarantees
 import mechanisms
 from audit.diagnosis.explain import explain
 
@@ -231,3 +232,58 @@ def test_a_sum_that_gets_noise_and_is_used_without_it_is_told_as_that():
 def test_the_rounds_without_noise_are_told():
     given = mechanisms.mechanism(first_round_alone, releases="transcript")
     assert "in round 2," in explain(given, PAIR, key=KEY, clip=1.0, noise_multiplier=1.0).findings[0].says
+
+
+def once(key, records):
+    return jax.random.bernoulli(key, RATE, (records,))
+
+
+def one_draw(key, data):
+    taken = once(jax.random.fold_in(key, 7), len(data[1]))  # HERE
+
+    def turn(weights, own):
+        shown = noised(own, total(weights, data, taken))
+        return moved_by(weights, shown), shown
+
+    return jax.lax.scan(turn, jnp.zeros(COLUMNS), jax.random.split(key, ROUNDS))[1]
+
+
+def right_all_coins_at_once(key, data):
+    coins, noise = jax.random.split(key)
+    taken = jax.random.uniform(coins, (ROUNDS, len(data[1]))) < RATE
+    weights, shown = jnp.zeros(COLUMNS), []
+    for own, chosen in zip(jax.random.split(noise, ROUNDS), taken, strict=True):
+        shown.append(noised(own, total(weights, data, chosen)))
+        weights = moved_by(weights, shown[-1])
+    return jnp.stack(shown)
+
+
+def right_one_augmentation(key, data):
+    """Records are flipped once for all rounds, and each round draws its own batch."""
+    signs, coins, noise = jax.random.split(key, 3)
+    data = data[0] * jax.random.rademacher(signs, (len(data[1]), 1), "f4"), data[1]
+
+    def turn(weights, own):
+        shown = noised(own[1], total(weights, data, once(own[0], len(data[1]))))
+        return moved_by(weights, shown), shown
+
+    keys = jax.random.split(coins, ROUNDS), jax.random.split(noise, ROUNDS)
+    return jax.lax.scan(turn, jnp.zeros(COLUMNS), keys)[1]
+
+
+def told_with_a_claim(step):
+    claim = guarantees.poisson_training(rate=RATE, noise_multiplier=1.0, steps=ROUNDS, accountant="certified")
+    given = mechanisms.mechanism(step, releases="transcript", clip=1.0, noise_multiplier=1.0)
+    return explain(given, PAIR, key=KEY, claim=claim).findings
+
+
+def test_one_draw_for_the_batches_of_all_rounds_is_named_where_it_is_called():
+    (found,) = told_with_a_claim(one_draw)
+    assert (found.kind, found.lines[0]) == ("sampled_otherwise", here(one_draw)), found
+    assert "the record is in all of them or in none" in found.says
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("step", [right_all_coins_at_once, right_one_augmentation], ids=lambda step: step.__name__)
+def test_a_draw_that_several_rounds_read_is_not_always_one_batch(step):
+    assert not told_with_a_claim(step)

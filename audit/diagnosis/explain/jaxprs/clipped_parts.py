@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs.facts import Release, Weight
-from audit.diagnosis.explain.jaxprs.parts_given import given_all
+from audit.diagnosis.explain.jaxprs.parts_given import given_all, not_a_part
 from audit.diagnosis.explain.jaxprs.uneven_noise import ALIKE
 from audit.diagnosis.explain.places import Place, handed_out, spelled, taken_apart
 from audit.diagnosis.explain.sentences import clipped_apart
@@ -17,11 +17,14 @@ SLACK = 0.02
 """By which a length may differ from the bound: rounding."""
 
 
-def parts_apart(releases: Sequence[Release], bound: float | None, exceeds: bool) -> tuple[str, Place | None]:
+def parts_apart(
+    releases: Sequence[Release], bound: float | None, exceeds: bool, *, code: Callable[[], object]
+) -> tuple[str, Place | None]:
     """That the record moves several parts, or coordinates, by the whole bound each, and the line that does it.
 
     Leaves that are multiplied by one number are one part. The line is None where no such numbers are known. Of a record
-    that ``exceeds`` the stated bound it is enough that its parts have numbers of their own.
+    that ``exceeds`` the stated bound it is enough that its parts have numbers of their own. ``code`` runs the user's
+    Python once more.
     """
     entries = np.concatenate([np.abs(release.moved).ravel() for release in releases])
     most = float(entries.max())
@@ -40,7 +43,7 @@ def parts_apart(releases: Sequence[Release], bound: float | None, exceeds: bool)
         return f"{says} ({spelled(at)})", at
     if not says or len(made) < 2:
         return says, None
-    at = taken_apart(made)
+    at = not_a_part(code, taken_apart(made), [release.moved.size for release in releases])
     return f"{says} ({spelled(at)})", at
 
 

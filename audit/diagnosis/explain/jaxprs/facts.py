@@ -107,12 +107,13 @@ class Scaled:
 
 @dataclasses.dataclass(frozen=True)
 class Resized:
-    """Noise was multiplied by a number."""
+    """Noise was multiplied by a number, or made into numbers of another law."""
 
     at: Place
     before: float
     """Its deviation."""
-    times: float
+    times: float | None
+    """None where the law changed, as by rounding."""
     again: bool
     """Whether it was multiplied before: numbers of deviation 1 may be as large as they should be by chance."""
 
@@ -136,7 +137,7 @@ class Release:
     """Its noise as a linear map of independent numbers, where that is known."""
     resized: Resized | None = None
     """Where its noise was last multiplied by a number."""
-    drawn: int = 0
+    drawn: float = 0.0
     """Numbers of noise from which the variance was estimated; 0 where a program or a library's law tells it."""
     unknown: str | None = None
     """Why its cost is not judged, if it is not."""

@@ -71,8 +71,8 @@ class Lockstep:
         """Where a choice is drawn for each record, and whether it always takes the differing one."""
         self.lined_up: Place | None = None
         """Where side a got rows in another order than its program has them, so that they stand like side b's."""
-        self._keys = Keys(find=self.find)
-        self.meetings = Meetings(find=self.find, same_noise=self._keys.same_noise)
+        self.keys = Keys(find=self.find)
+        self.meetings = Meetings(find=self.find, same_noise=self.keys.same_noise)
         self._by_count: dict[Place, Rate] = {}
         """Draws that are compared with a number which the number of records changes."""
         self._holders: set[Reader] = set()
@@ -149,13 +149,13 @@ class Lockstep:
             return self._call(one, other, ins, ins_b, within)
         place = place_of(one, within)
         if (kept := chosen(name, ins)) is not None:
-            self._keys.thrown_away(frozenset().union(*(value.drawn for value in ins)) - kept.drawn)
+            self.keys.thrown_away(frozenset().union(*(value.drawn for value in ins)) - kept.drawn)
             return [dataclasses.replace(kept, at=kept.at or place, way=(*kept.way, place) if kept.differs else ())]
         if name in ON_DEVICES:
             raise CannotFollowError("code that runs on several devices (shard_map, pmap) is not followed", place)
         numbers = self._draw(ins[0], place, other.outvars[0].aval) if name == "random_bits" else []
         if name == "random_split" and ins[0].random:
-            self._keys.split(ins[0], place)
+            self.keys.split(ins[0], place)
         if name in CALLBACKS:
             self.opaque.setdefault(f"the callback at {spelled(place)}")
         if name in COMPARISONS:
@@ -218,7 +218,7 @@ class Lockstep:
             out.fixed_noise = None
         out.copied, out.lost = copied_at(out, ins, place), lost_at(out, ins, place)
         if name in DERIVE_KEYS and out.random:
-            self._keys.derived(out, place, ins)
+            self.keys.derived(out, place, ins)
         if name in CALLBACKS:
             out.opaque = place
         if out.noise and out.draw is None:
@@ -230,7 +230,7 @@ class Lockstep:
         self._choice(out, place)
         met = self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
         if met.muted is not None and not met.noise and any(value.noise for value in ins):
-            self._keys.thrown_away(met.drawn)
+            self.keys.thrown_away(met.drawn)
             met.drawn = frozenset()
         return met
 
@@ -271,7 +271,7 @@ class Lockstep:
             out.draws_from(numbers)
             self._choice(out, place)
             if out.random and is_key(a):
-                self._keys.derived(out, place, ins)
+                self.keys.derived(out, place, ins)
             if out.random and jnp.issubdtype(a.dtype, jnp.floating):
                 out.noise, out.draw = True, place
                 out.variance, out.guessed = variance_of_call(name, jaxpr, ins, which)
@@ -400,7 +400,7 @@ class Lockstep:
         What a draw is for shows when its numbers are used, and who holds the records at the end. ``code`` runs the
         user's Python once more, ``hands`` does so with an eye on keys.
         """
-        self._keys.judge(self.meetings.releases, hands)
+        self.keys.judge(self.meetings.releases, hands)
         for draw, rate in self._by_count.items():
             self.find(rate.told(draw, self._holders, self.counts, code))
 
@@ -419,7 +419,7 @@ class Lockstep:
             return []
         each = drawn.size == self.counts[1] * max(1, key.a.size)
         chooses = not each if jnp.issubdtype(drawn.dtype, jnp.signedinteger) else each
-        return self._keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied))
+        return self.keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied))
 
 
 def _all_public(values: Sequence[Value]) -> bool:

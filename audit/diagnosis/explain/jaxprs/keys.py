@@ -57,7 +57,7 @@ class Keys:
     """The keys of one run."""
 
     find: Callable[[Finding], None]
-    _draws: list[Use] = dataclasses.field(default_factory=list)
+    draws: list[Use] = dataclasses.field(default_factory=list)
     _uses: dict[bytes, list[int]] = dataclasses.field(default_factory=dict)
     _parents: dict[bytes, Place] = dataclasses.field(default_factory=dict)
     _made: dict[tuple[Any, ...], None] = dataclasses.field(default_factory=dict)
@@ -87,16 +87,16 @@ class Keys:
 
     def drawn(self, key: Value, use: Use) -> list[int]:
         """Remember who drew from a key; the number of the draw, or one for each of several keys that are alike."""
-        first, keys = len(self._draws), list(_words(key))
+        first, keys = len(self.draws), list(_words(key))
         alike = 1 < len(keys) <= MOST_ROWS and len(set(keys)) < len(keys)
-        self._draws += [dataclasses.replace(use, row=row) for row in range(len(keys))] if alike else [use]
+        self.draws += [dataclasses.replace(use, row=row) for row in range(len(keys))] if alike else [use]
         for row, words in enumerate(keys):
             if words in self._parents:
                 self._serves_twice(words, self._parents[words], use.at)
             uses, number = self._uses.setdefault(words, []), first + row if alike else first
             if uses[-1:] != [number]:
                 uses.append(number)
-        return list(range(first, len(self._draws)))
+        return list(range(first, len(self.draws)))
 
     def thrown_away(self, draws: Iterable[int]) -> None:
         """Draws that are not taken at one place, whoever takes them elsewhere."""
@@ -107,7 +107,7 @@ class Keys:
         for words in _words(key):
             self._parents.setdefault(words, place)
             for before in self._uses.get(words, ())[:1]:
-                self._serves_twice(words, self._draws[before].at, place)
+                self._serves_twice(words, self.draws[before].at, place)
 
     def same_noise(self, pair: Pair, one: frozenset[int], other: frozenset[int]) -> None:
         """Remember two releases whose noise is the same, by the draws that it is made of."""
@@ -130,7 +130,7 @@ class Keys:
         covering = frozenset().union(*(release.covering for release in releases))
         choosing = frozenset().union(*(release.choosing for release in releases)) - covering
         for numbers, words in self._shared(self._thrown_away - covering - choosing):
-            one, other = (self._draws[number] for number in numbers)
+            one, other = (self.draws[number] for number in numbers)
             together = one.row is not None and other.row is not None
             rounds = _rounds_apart(*numbers, releases, together) if one.chooses and other.chooses else None
             # the same numbers for the same batch, as where columns are drawn one by one, are no second use
@@ -165,7 +165,7 @@ class Keys:
         for words, uses in self._uses.items():
             firsts: dict[Use, int] = {}
             for number in (one for one in uses if one not in unused):
-                use = self._draws[number]
+                use = self.draws[number]
                 unlike = next((before for known, before in firsts.items() if known != use), None)
                 pairs.update({(before, number): words for before in (firsts.get(use), unlike) if before is not None})
                 firsts.setdefault(use, number)

@@ -58,6 +58,8 @@ APART = frozenset(
 )
 """Equations in which entries do not meet."""
 ENTRY_BY_ENTRY = frozenset({"convert_element_type", "lt", "le", "gt", "ge", "not", "and", "mul", "select_n"})
+PARTING = frozenset({"slice", "dynamic_slice", "gather", "split"})
+"""Equations that take a part of their first operand."""
 SIDE_BY_SIDE = frozenset({"concatenate", "stack", "dynamic_update_slice", "scatter", "pad"})
 """Equations that put values beside one another and change none."""
 
@@ -241,6 +243,8 @@ def _sum_over_records(name: str, out: Value, ins: Sequence[Value], differing: Se
         out.origin = first(value.origin for value in sorted(carried, key=lambda value: not value.values))
         moved = [value.summed_by for value in carried]
         out.summed_by = float(np.linalg.norm(moved)) if name in SIDE_BY_SIDE else max(moved, default=0.0)
+        if name in PARTING and out.summed_by and (whole := distance(ins[0])):
+            out.summed_by *= distance(out) / whole
         if out.origin is None and out.differs and not tagged and not out.values and differing:
             out.origin = COUNT
     else:

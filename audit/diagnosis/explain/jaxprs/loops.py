@@ -59,7 +59,8 @@ def beside_padding(rows: list[Value], group: int) -> list[Value]:
     if filled.sum() != group or filled.all():
         return rows
     slots = frozenset(np.flatnonzero(filled).tolist())
-    known = {id(row): dataclasses.replace(row, a=_padded(host(row.b), filled), tag=Tag(0, slots)) for row in parts}
+    tag = Tag(0, slots)
+    known = {id(row): dataclasses.replace(row, a=_padded(host(row.b), filled), tag=tag, alone=None) for row in parts}
     return [known.get(id(row), row) for row in rows]
 
 

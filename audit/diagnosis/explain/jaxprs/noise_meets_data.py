@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding
-from audit.diagnosis.explain.jaxprs.facts import Idle, Mixed, Release, Scaled
+from audit.diagnosis.explain.jaxprs.estimates import effective
+from audit.diagnosis.explain.jaxprs.facts import Idle, Mixed, Release, Resized, Scaled
 from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.keys import Pair
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
@@ -112,6 +113,8 @@ class Meetings:
         out.resized = next((value.resized for value in noisy if value.resized is not None), None)
         if len(noisy) == 1 and (resized := resized_by(name, out, noisy[0], ins)) is not None:
             out.resized = resized
+        if out.variance is None and noisy and all(value.variance is not None for value in noisy):
+            out.resized = Resized(out.at or NOWHERE, float(np.sqrt(np.mean(noisy[0].variance))), None, True)
         if out.terms is None:
             out.sources = sources_after(name, params, primitive, ins, which, np.shape(out.a))
         out.correlated = self._may_depend(name, out, noisy)
@@ -195,7 +198,7 @@ class Meetings:
             blocks=() if without else blocks or (),
             terms=terms,
             resized=noise.resized,
-            drawn=0 if known else drawn.size,
+            drawn=0.0 if known else effective(drawn),
             unknown=_unknown(data, correlated=correlated),
             lost=data.lost,
             correlated=correlated,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import collections
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -19,20 +20,36 @@ def given_all(code: Callable[[], object], place: Place, entries: int) -> Place:
 
     The place itself where there is no such function.
     """
-    given: dict[Frame, int] = {}
+    given = _given(code)
+    return _innermost(place, lambda own: max(given[own]) >= entries)
+
+
+def not_a_part(code: Callable[[], object], place: Place, parts: Sequence[int]) -> Place:
+    """The innermost line of a place whose function was given all parts, of so many numbers each, or none of them."""
+    given = _given(code)
+    return _innermost(place, lambda own: max(given[own]) >= sum(parts) or given[own].isdisjoint(parts))
+
+
+def _innermost(place: Place, fits: Callable[[Frame], bool]) -> Place:
+    """From the first line on whose function fits; the place itself where there is none."""
+    depths = (depth for depth, frame in enumerate(place.own) if fits(function_around(frame)))
+    depth = next(depths, None)
+    return place if depth is None else Place(own=place.own[depth:])
+
+
+def _given(code: Callable[[], object]) -> dict[Frame, set[int]]:
+    """How many numbers stood in the arguments of each function of the user's."""
+    given: dict[Frame, set[int]] = collections.defaultdict(lambda: {0})
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         path = frame.f_code.co_filename
         if event == "call" and not path.startswith("<") and not is_library(path):
             function = function_around((path, frame.f_code.co_firstlineno))
-            given[function] = max((given.get(function, 0), *map(_size, frame.f_locals.values())))
+            given[function].update(map(_size, frame.f_locals.values()))
 
     with calls_told_to(watch):
         code()
-    for depth, frame in enumerate(place.own):
-        if given.get(function_around(frame), 0) >= entries:
-            return Place(own=place.own[depth:])
-    return place
+    return given
 
 
 def _size(value: Any) -> int:

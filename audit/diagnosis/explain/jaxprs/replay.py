@@ -17,7 +17,7 @@ from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_togeth
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.rounds import ROUNDS_TOGETHER, by_round, rounds_told
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
-from audit.diagnosis.explain.jaxprs.sampled_batches import always_there
+from audit.diagnosis.explain.jaxprs.sampled_batches import always_there, drawn_for_all
 from audit.diagnosis.explain.jaxprs.short_rounds import too_little_noise
 from audit.diagnosis.explain.jaxprs.unbounded import unbounded_releases
 from audit.diagnosis.explain.jaxprs.uneven_noise import short_leaves
@@ -78,7 +78,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     compared = program.can_be_scaled and program.numbers <= MOST_COMPARED
     while not _enough(runs, KEYS if not brief and _drawn(runs) else 1):
         runs.append(run_once(program, fold_in(key, len(runs)), company=Company(None) if compared else None))
-    while len(runs) < MOST_KEYS and unsure([run.lockstep.meetings.releases for run in runs], stated.due) > 1:
+    while len(runs) < MOST_KEYS and unsure([run.lockstep.meetings.releases for run in runs], stated.due):
         runs.append(run_once(program, fold_in(key, len(runs)), company=Company(None) if compared else None))
     findings = [finding for run in runs for finding in run.lockstep.findings]
     # what one run cannot follow is judged by another that has the record and is followed to its end
@@ -108,7 +108,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     short = short_leaves(by_round(program, longest).values(), stated.due)
     findings += short or too_little_noise(program, runs, stated)
     if OTHER_REASONS.isdisjoint(one.kind for one in findings):
-        findings += always_there(program, key, runs, stated)
+        findings += always_there(program, key, runs, stated) or drawn_for_all(program, key, runs, stated)
     releases = [one for run in runs for one in run.lockstep.meetings.releases]
     correlated = dict.fromkeys(one.draw for one in releases if one.correlated)
     why = "is made of random numbers in a way that is not followed: its coordinates may depend on one another"

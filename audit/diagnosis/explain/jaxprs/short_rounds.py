@@ -10,7 +10,7 @@ import numpy as np
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.clipped_parts import made_longer, parts_apart, wrongly_measured
-from audit.diagnosis.explain.jaxprs.estimates import SLACK, slack
+from audit.diagnosis.explain.jaxprs.estimates import SLACK, falls_short
 from audit.diagnosis.explain.jaxprs.facts import Release, Weight
 from audit.diagnosis.explain.jaxprs.rounds import by_round, cost, deviation, is_judged, sensitivity
 from audit.diagnosis.explain.jaxprs.runs import Program, Run
@@ -51,10 +51,10 @@ def too_little_noise(program: Program, runs: Sequence[Run], stated: Stated) -> l
     worst: tuple[float, list[Release], set[Reader]] = (0.0, [], set())
     for run in runs:
         for releases in by_round(program, run).values():
-            if is_judged(releases) and cost(releases) > worst[0]:
+            if is_judged(releases) and cost(releases) > worst[0] and falls_short(releases, due):
                 worst = cost(releases), releases, run.lockstep.meetings.readers
     most_cost, releases, readers = worst
-    if most_cost * due <= 1 + slack(releases):
+    if not releases:
         return []
     top = max(releases, key=lambda release: release.cost)
     origin = top.origin if isinstance(top.origin, Place) else top.at
@@ -112,7 +112,8 @@ def _cause(
     clip = stated.clip if own is None else own
     exceeds = _exceeds(releases, program, clip)
     longest = max(deviation([release]) for release in releases)
-    apart, parts = parts_apart(releases, own or implied_bound(stated, None if uneven else longest), exceeds)
+    bound = own or implied_bound(stated, None if uneven else longest)
+    apart, parts = parts_apart(releases, bound, exceeds, code=program.trace_again)
     far = too_far(clip, own=own is not None) if exceeds else ""
     if (again := made_longer(releases, (stated.due or 1.0) * program.reach)) is not None:
         return Cause(lead=again[0], more=f"{far}{again[1]}", weight=top.weighted)
@@ -132,14 +133,17 @@ def _cause(
         moved if stated.clip is None else stated.clip * moved / (summed or moved)
     )
     last = top.resized
-    if last is not None and last.again and abs(last.before - right) <= SLACK * right and abs(last.times) < 1:
-        # before that it was as large as it should be
+    was_right = last is not None and last.again and abs(last.before - right) <= SLACK * right
+    if was_right and last.times is None:
+        return Cause(lead=last.at, after=f" It has the right one, {right:.4g}, until {spelled(last.at)} changes it.")
+    if was_right and abs(last.times) < 1:
         lead = not_handed(program.trace_again, last.at, last.times)
         after = f" It has the right one, {right:.4g}, until {spelled(last.at)} multiplies it by {last.times:.4g}."
         return Cause(lead=lead, after=after)
-    inner = went_wrong(program.trace_again, [top.draw, top.at], right, deviation([top]))
-    if inner is not None:
-        return Cause(lead=inner, known=right)
+    for own in dict.fromkeys((right, (stated.due or 1.0) * moved)):
+        inner = went_wrong(program.trace_again, [top.draw, top.at], own, deviation([top]))
+        if inner is not None:
+            return Cause(lead=inner, known=own)
     made = holder(program.trace_again, top.draw, deviation([top]))
     return Cause(lead=made or among_records(top.at, readers))
 
@@ -148,7 +152,7 @@ def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:
     """Whether rounds in which nothing of an earlier one is left keep the promise."""
     rounds = [releases for run in runs for releases in by_round(program, run).values()]
     fresh = [own for own in rounds if cost(own) > 0 and not any(release.carried for release in own)]
-    return bool(fresh) and all(cost(own) * due <= 1 + slack(own) for own in fresh)
+    return bool(fresh) and not any(falls_short(own, due) for own in fresh)
 
 
 def _own_bound(program: Program, releases: Sequence[Release], stated: Stated) -> float | None:
