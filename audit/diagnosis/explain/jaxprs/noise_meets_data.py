@@ -113,8 +113,8 @@ class Meetings:
         out.resized = next((value.resized for value in noisy if value.resized is not None), None)
         if len(noisy) == 1 and (resized := resized_by(name, out, noisy[0], ins)) is not None:
             out.resized = resized
-        if out.variance is None and noisy and all(value.variance is not None for value in noisy):
-            out.resized = Resized(out.at or NOWHERE, float(np.sqrt(np.mean(noisy[0].variance))), None, True)
+        if out.variance is None and (told := [value.variance for value in noisy if value.variance is not None]):
+            out.resized = Resized(out.at or NOWHERE, float(np.sqrt(np.mean(told[0]))), None, True)
         if out.terms is None:
             out.sources = sources_after(name, params, primitive, ins, which, np.shape(out.a))
         out.correlated = self._may_depend(name, out, noisy)

@@ -52,7 +52,7 @@ def drawn_for_all(program: Program, key: jax.Array, runs: Sequence[Run], stated:
     shared, release = _shared(runs[-1].lockstep)
     if stated.rate is None or release is None:
         return []
-    chance, number = 1.0, 0
+    chance, number, own = 1.0, 0, []
     while chance > RISK:
         run = run_once(program, fold_in(key, KEY_OF_ROUNDS + number))
         number += 1

@@ -133,15 +133,14 @@ def _cause(
         moved if stated.clip is None else stated.clip * moved / (summed or moved)
     )
     last = top.resized
-    was_right = last is not None and last.again and abs(last.before - right) <= SLACK * right
-    if was_right and last.times is None:
-        return Cause(lead=last.at, after=f" It has the right one, {right:.4g}, until {spelled(last.at)} changes it.")
-    if was_right and abs(last.times) < 1:
-        lead = not_handed(program.trace_again, last.at, last.times)
-        after = f" It has the right one, {right:.4g}, until {spelled(last.at)} multiplies it by {last.times:.4g}."
-        return Cause(lead=lead, after=after)
+    if last is not None and last.again and abs(last.before - right) <= SLACK * right and abs(last.times or 0) < 1:
+        # before that it was as large as it should be
+        lead = not_handed(program.trace_again, last.at, last.times) if last.times else last.at
+        does = f"multiplies it by {last.times:.4g}" if last.times else "changes it"
+        return Cause(lead=lead, after=f" It has the right one, {right:.4g}, until {spelled(last.at)} {does}.")
+    places = [top.draw if last is None else last.at, top.draw, top.at]
     for own in dict.fromkeys((right, (stated.due or 1.0) * moved)):
-        inner = went_wrong(program.trace_again, [top.draw, top.at], own, deviation([top]))
+        inner = went_wrong(program.trace_again, places, own, deviation([top]))
         if inner is not None:
             return Cause(lead=inner, known=own)
     made = holder(program.trace_again, top.draw, deviation([top]))
