@@ -100,7 +100,7 @@ def pytest_collection_finish():
     """
     gc.freeze()
     gc.enable()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
     if not FULL and "jax" in sys.modules:
         from jax._src.interpreters import mlir
 

@@ -29,6 +29,7 @@ LONG = {
     ("docs/adapters.md", 1),
     ("docs/adapters.md", 2),
     ("docs/adapters.md", 4),
+    ("docs/adaptive-shuffling.md", 0),
     ("docs/ci.md", 0),
     ("docs/cluster.md", 0),
     ("docs/extending.md", 4),

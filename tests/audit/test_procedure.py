@@ -105,7 +105,7 @@ def test_a_plain_function_can_be_audited():
     assert record.mechanism.name == "one_step"
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("policy", [Fixed(thresholds=(1.0,)), Split(fit_trials=400), Simultaneous()])
 def test_every_policy_tells_a_broken_promise_from_a_kept_one(policy):
     assert audit_shift(mu=2.0, policy=policy).verdict == "violation"

@@ -116,6 +116,7 @@ def test_bounds_from_scores_hold_at_their_risk_over_many_runs():
     assert_rate_at_most(wrong_bounds(600, ours), 600, 0.2)
 
 
+@pytest.mark.long
 def test_choosing_the_threshold_by_looking_does_not_hold():
     """Where both sides have one law epsilon is 0; a threshold chosen by looking finds more too often, ours does not."""
     honest = looking = 0

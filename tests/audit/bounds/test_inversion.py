@@ -69,6 +69,7 @@ def test_a_bound_keeps_its_risk_for_every_question_by_enumeration(name, n0, n1, 
     assert risk / 3 < size(question, bounds, LARGEST[name]) <= risk
 
 
+@pytest.mark.long
 def test_the_order_alone_is_no_bound():
     """Negative control of the enumeration: the normal approximation is wrong more often than its risk."""
     for name in ("epsilon", "delta", "mu"):
@@ -83,6 +84,7 @@ def test_the_order_alone_is_no_bound():
         assert size(question, rough, LARGEST[name]) > 0.1
 
 
+@pytest.mark.long
 def test_three_numbers_at_the_whole_risk_do_not_hold_together():
     """Why shares must sum to the risk: one of epsilon, delta and mu is wrong more often than each."""
     questions = [EpsilonAt(delta=0.1), DeltaAt(epsilon=1.0), Mu()]

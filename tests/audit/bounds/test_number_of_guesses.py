@@ -47,6 +47,7 @@ def test_no_training_that_chooses_the_number_of_guesses_exceeds_the_caps(coins, 
         assert best <= capped(needed, exposed=coins * delta, epsilon=epsilon, split=split) + 1e-9
 
 
+@pytest.mark.long
 def test_full_risk_at_a_number_of_guesses_that_the_training_chooses_is_exceeded():
     coins, needed, epsilon, delta = 4, {2: 2, 4: 3}, 0.3, 0.05
     outputs = free_guesses(range(coins), needed)

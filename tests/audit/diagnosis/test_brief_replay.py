@@ -61,6 +61,7 @@ def test_what_a_brief_replay_finds_is_kept_beside_the_verdict():
     assert dataclasses.replace(same, seconds=0.0, started="") == dataclasses.replace(record, seconds=0.0, started="")
 
 
+@pytest.mark.long
 def test_right_code_is_not_accused():
     assert audited(right).diagnoses == ()
 

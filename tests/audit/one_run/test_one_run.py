@@ -162,6 +162,7 @@ def test_bounds_keep_their_risk_and_the_best_of_several_at_full_risk_does_not_by
     assert wrong[0] <= risk < wrong[1]
 
 
+@pytest.mark.long
 def test_dependent_scores_keep_the_risk_and_choosing_the_guesses_afterwards_does_not():
     rng = np.random.default_rng(21)
     coins, epsilon, delta, risk, runs = 100, 1.0, 1e-3, 0.1, 250

@@ -87,6 +87,7 @@ def test_a_table_gives_what_its_dense_gradients_give(sees, releases):
     assert np.allclose(mechanism(KEY, table), mechanism(KEY, table.dense()), atol=1e-5)
 
 
+@pytest.mark.long
 def test_other_noise_compiles_nothing():
     pair, compiled = zeroed(), []
     for noise in (1.0, 2.0):

@@ -68,6 +68,7 @@ def test_features_of_a_right_library_do_not_shout():
     assert not any(name.startswith(("grain", "repetition")) for name in found)
 
 
+@pytest.mark.long
 def test_noise_that_is_centred_on_each_tensor_is_found_in_its_means():
     """Every number has its noise, the sum of a tensor none: a record that moves it by .05 is bare."""
     sizes, rng = (60, 640), np.random.default_rng(3)

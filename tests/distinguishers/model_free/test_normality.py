@@ -47,7 +47,7 @@ def test_statistics_agree_with_independent_implementations(test):
         assert found == pytest.approx(from_scipy(test, x), rel=2e-5, abs=2e-5)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("test", STATISTICS)
 @pytest.mark.parametrize("rank", [0, 3])
 def test_vectors_that_share_their_rest_have_the_statistics_of_whole_ones(test, rank):

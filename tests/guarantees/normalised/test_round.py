@@ -227,6 +227,7 @@ def test_simulated_losses_have_the_computed_tails(case):
             assert_rate_is(int((losses > t).sum()), trials, float(np.clip(rate, 0, 1)))
 
 
+@pytest.mark.long
 def test_the_simulation_notices_a_wrong_normaliser():
     case = ("expected_batch", 7, 0.3, 1.0, 20, 0.5, 1.0)
     rng = np.random.default_rng(20261115)

@@ -184,6 +184,7 @@ def test_no_strategy_beats_any_bound_often(rounds):
     assert compared > 1500
 
 
+@pytest.mark.long
 def test_attacks_would_find_a_bound_that_is_too_small():
     """Negative control: the isolated record's delta is not a bound, and both the pair and its simulation say so."""
     rng, rounds, sigma, epsilon = np.random.default_rng(5), 5, 0.7, 0.4

@@ -34,6 +34,7 @@ def sampled(key, rows):
     return {"weights": jnp.sum(taken * clipped, axis=0) + jax.random.normal(key_noise, (3,))}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("index", [-1, 1])
 def test_the_direction_is_the_clipped_gradient_wherever_the_record_stands(index):
     found = movement(mechanism(sampled), pair(index), key=KEY)

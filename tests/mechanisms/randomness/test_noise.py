@@ -136,6 +136,7 @@ def test_normals_come_as_close_to_zero_as_they_should():
         assert_rate_is(int(count), 20_000_000, 2 * stats.norm.cdf(level) - 1)
 
 
+@pytest.mark.long
 def test_tail_counts_reject_noise_one_percent_too_wide():
     keys = jax.random.split(jax.random.key(SEED), 20)
     counts = counts_beyond(lambda k, s: 1.01 * noise.normal(k, s), keys, 100_000, jnp.array([3.0]))
@@ -212,7 +213,7 @@ def test_draw_j_of_n_is_a_stated_normal_of_a_stated_block(size):
     assert len(set(zip(block.tolist(), lane.tolist(), strict=True))) == size
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("size", [1, 16, 100, 1024, 3001])
 def test_mapping_over_keys_and_the_device_s_form_change_no_normal(size):
     keys = jax.random.split(jax.random.key(SEED), 5)

@@ -73,6 +73,7 @@ def test_full_and_collapsed_simulators_have_one_law(normaliser, pair, side):
     assert_same_law(*mixed)
 
 
+@pytest.mark.long
 def test_simulators_of_different_divisors_are_told_apart():
     step = one_round(normalise_by="expected_batch", rate=0.6, clip=0.5, noise_multiplier=0.8)
     full = collapse(simulate(step, PAIRS["aligned"].without), PAIRS["aligned"].without)

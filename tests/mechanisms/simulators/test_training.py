@@ -72,6 +72,7 @@ def test_statistics_count_a_group(sampler, sees):
         training(sampler).collapsed()(KEY, pair.with_record)
 
 
+@pytest.mark.long
 def test_a_wrong_place_would_be_seen():
     right = draw(training(sampling.shuffle(batch_size=2)).collapsed(), PAIR.with_record)
     wrong = draw(training(sampling.deterministic(batch_size=2)).collapsed(), PAIR.with_record)
@@ -79,6 +80,7 @@ def test_a_wrong_place_would_be_seen():
         assert_same_law(right.along[:, 0, 0], wrong.along[:, 0, 0])
 
 
+@pytest.mark.long
 def test_coordinates_that_no_gradient_moves_carry_the_noise_alone():
     full = draw(training(sampling.shuffle(batch_size=2)), PAIR.with_record)
     assert_has_law(full[..., 1:].ravel(), stats.norm(scale=NOISE * CLIP).cdf)
