@@ -1,4 +1,4 @@
-"""Python's calls as its profiler sees them."""
+"""Python's calls as its profiler sees them, and its lines as its debugger does."""
 
 from __future__ import annotations
 
@@ -20,3 +20,14 @@ def calls_told_to(watch: Callable[[FrameType, str, Any], None]) -> Iterator[None
         yield
     finally:
         sys.setprofile(None)
+
+
+@contextlib.contextmanager
+def lines_told_to(watch: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
+    """Tell this thread's lines to ``watch``, as ``sys.settrace`` does; whoever followed them before goes on after."""
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

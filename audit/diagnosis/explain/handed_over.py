@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place
+from audit.diagnosis.explain.watched_code import callers, is_theirs, tell_calls
 from audit.trials.library_files import is_library
 from mechanisms.adapters.watched_calls import calls_told_to
 
@@ -54,11 +55,10 @@ def assigned_at(code: Callable[[], object], number: float, names: re.Pattern[str
     ran: dict[Frame, None] = {}
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and _is_told(frame):
+        if event == "call":
             ran.setdefault((frame.f_code.co_filename, frame.f_code.co_firstlineno))
 
-    with calls_told_to(watch):
-        code()
+    tell_calls(code, watch)
     found = [
         (path, line)
         for path, first in ran
@@ -74,7 +74,7 @@ def built_at(code: Callable[[], object], file: str) -> Place:
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code.co_name == "__init__" and frame.f_code.co_filename.endswith(file):
-            found.append(Place(own=tuple(_callers(frame))))
+            found.append(Place(own=callers(frame)))
 
     with calls_told_to(watch):
         code()
@@ -91,23 +91,18 @@ def _handings(code: Callable[[], object], number: float, names: re.Pattern[str])
             knowing.pop(frame, None)
         if event != "call" or outer is None:
             return
-        own, called = _is_told(frame), _is_told(outer)
+        own, called = is_theirs(frame), is_theirs(outer)
         if not own and not called:
             return
         given = [name for name, value in _arguments(frame) if names.search(name) and _is(value, number)]
         knowing[frame] = bool(given)
         if given:
             entered = frame.f_code.co_filename, frame.f_code.co_firstlineno
-            found.append(Handing(given[0], entered, tuple(_callers(frame)), knowing.get(outer, False)))
+            found.append(Handing(given[0], entered, callers(frame), knowing.get(outer, False)))
 
     with calls_told_to(watch):
         code()
     return found
-
-
-def _is_told(frame: FrameType) -> bool:
-    path = frame.f_code.co_filename
-    return not path.startswith("<") and not is_library(path)
 
 
 def _arguments(frame: FrameType) -> Iterator[tuple[str, Any]]:
@@ -118,14 +113,6 @@ def _arguments(frame: FrameType) -> Iterator[tuple[str, Any]]:
         yield name, value
         if isinstance(value, dict):
             yield from ((str(key), one) for key, one in value.items())
-
-
-def _callers(frame: FrameType) -> Iterator[Frame]:
-    outer = frame.f_back
-    while outer is not None:
-        if _is_told(outer):
-            yield outer.f_code.co_filename, outer.f_lineno
-        outer = outer.f_back
 
 
 def _default(entered: Frame, name: str, number: float) -> Frame | None:

@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 from audit.diagnosis.explain.places import Frame, Place
-from audit.trials.library_files import is_library
+from audit.diagnosis.explain.watched_code import callers
 from mechanisms.adapters.watched_calls import calls_told_to
 
 INSIDE = "<locals>"
@@ -23,20 +23,9 @@ def maker(code: Callable[[], object], place: Place) -> Place | None:
         for path, line in place.library:
             lines = [number for _, _, number in own.co_lines() if number] if own.co_filename == path else []
             if event == "call" and lines and min(lines) <= line <= max(lines) and INSIDE not in own.co_qualname:
-                found.setdefault(_callers(frame))
+                found.setdefault(callers(frame))
 
     with calls_told_to(watch):
         code()
     found.pop((), None)
     return Place(own=next(iter(found))) if len(found) == 1 else None
-
-
-def _callers(frame: FrameType) -> tuple[Frame, ...]:
-    """Lines of the user's that called for it, the nearest first."""
-    lines: list[Frame] = []
-    outer = frame.f_back
-    while outer is not None:
-        if not is_library(outer.f_code.co_filename):
-            lines.append((outer.f_code.co_filename, outer.f_lineno))
-        outer = outer.f_back
-    return tuple(dict.fromkeys(lines))

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, function_around
-from audit.trials.library_files import is_library
-from mechanisms.adapters.watched_calls import calls_told_to
+from audit.diagnosis.explain.watched_code import callers, tell_calls
 
 NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
@@ -25,7 +24,6 @@ SAME = 1e-4
 LONG = 0.02
 """The same of one that the record moves a sum by."""
 MOST_FIELDS = 64
-MOST_CALLERS = 8
 DEVIATIONS = re.compile(r"sigma|std|dev|scale|noise|multiplier|(^|_)sd(_|$)", re.IGNORECASE)
 BOUNDS = re.compile(r"clip|bound|norm|limit|sensitivity|radius|^c$", re.IGNORECASE)
 """Names of what a deviation is made of: any other number, such as a divisor, may be equal to it by chance."""
@@ -168,15 +166,13 @@ def _watched(code: Callable[[], object]) -> tuple[list[Call], list[Returned]]:
     returns: dict[Returned, None] = {}
 
     def watch(frame: FrameType, event: str, returned: Any) -> None:
-        path = frame.f_code.co_filename
-        if event == "call" and not path.startswith("<") and not is_library(path):
+        if event == "call":
             running[frame] = _call(frame)
             calls.setdefault(running[frame])
-        elif event == "return" and (call := running.pop(frame, None)) is not None and _is_number(returned):
+        elif (call := running.pop(frame, None)) is not None and _is_number(returned):
             returns.setdefault(Returned(call, frame.f_lineno, float(returned)))
 
-    with calls_told_to(watch):
-        code()
+    tell_calls(code, watch)
     return list(calls), list(returns)
 
 
@@ -194,7 +190,7 @@ def _call(frame: FrameType) -> Call:
         inside = [field for name, field in fields if name in read and _is_configuration(field)]
         fields += [inner for field in inside for inner in _fields(field)]
         given += [(local, value), *((name if name in read else "", field) for name, field in fields)]
-    own = {"held": _numbers(held), "outside": _numbers(outside), "callers": _callers(frame)}
+    own = {"held": _numbers(held), "outside": _numbers(outside), "callers": callers(frame)}
     return Call(code.co_filename, _lines(code), _numbers(given), **own)
 
 
@@ -210,17 +206,6 @@ def _is_inside(frame: FrameType) -> bool:
 
 def _numbers(given: Iterable[tuple[str, Any]]) -> frozenset[tuple[str, float]]:
     return frozenset((name, float(value)) for name, value in given if _is_number(value))
-
-
-def _callers(frame: FrameType) -> tuple[Frame, ...]:
-    found: list[Frame] = []
-    outer = frame.f_back
-    while outer is not None and len(found) < MOST_CALLERS:
-        path = outer.f_code.co_filename
-        if not path.startswith("<") and not is_library(path):
-            found.append((path, outer.f_lineno))
-        outer = outer.f_back
-    return tuple(found)
 
 
 def _read(code: CodeType) -> Iterator[str]:

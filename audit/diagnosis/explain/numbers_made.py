@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
 from audit.diagnosis.explain.places import NOWHERE, Place
-from audit.trials.library_files import is_library
+from audit.diagnosis.explain.watched_code import is_theirs
+from mechanisms.adapters.watched_calls import lines_told_to
 
 SAME = 1e-6
 """Relative difference of numbers that are one."""
@@ -35,25 +35,20 @@ def _held(code: Callable[[], object], number: float) -> dict[Held, None]:
     counts: dict[tuple[int, str], Any] = {}
 
     def watch(frame: FrameType, event: str, _: Any) -> Any:
-        path = frame.f_code.co_filename
-        if path.startswith("<") or is_library(path):
+        if not is_theirs(frame):
             return None
         for owner, name in _holders(frame, number):
             # a loop's variable passes through every number
             counted = counts.get((owner, name)) in (number - 1, number)
             if (owner, name) not in seen and event != "call" and not counted:
-                found.setdefault((path, last.get(frame, frame.f_lineno), name))
+                found.setdefault((frame.f_code.co_filename, last.get(frame, frame.f_lineno), name))
             seen.add((owner, name))
         counts.update(((id(frame), name), value) for name, value in frame.f_locals.items() if isinstance(value, int))
         last[frame] = frame.f_lineno
         return watch
 
-    before = sys.gettrace()
-    sys.settrace(watch)
-    try:
+    with lines_told_to(watch):
         code()
-    finally:
-        sys.settrace(before)
     return found
 
 

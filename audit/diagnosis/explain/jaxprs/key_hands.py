@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 
 from audit.diagnosis.explain.places import Frame, Place, is_nested, named_at, names_read
-from audit.trials.library_files import is_library
+from audit.diagnosis.explain.watched_code import is_theirs
 from mechanisms.adapters.watched_calls import calls_told_to
 
 RANDOM = getattr(getattr(jax.random.split, "__code__", None), "co_filename", "")
@@ -124,7 +124,7 @@ class Hands:
         path = frame.f_code.co_filename
         if event == "call" and path == RANDOM:
             self._take(frame)
-        elif path.startswith("<") or is_library(path):
+        elif not is_theirs(frame):
             return
         elif event == "call":
             self._running[frame] = next(self._calls)

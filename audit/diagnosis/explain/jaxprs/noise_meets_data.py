@@ -76,6 +76,9 @@ class Meetings:
             out.joined_again = out.joined_again or all(value.differs for value in ins)
         if name == "add" and (more := self._more_records(out, ins)) is not None:
             return more
+        if name == "reduce_sum" and (rows := ins[0]).beside is not None and rows.tag is not None:
+            beside = rows.beside if rows.tag.axis in params["axes"] and np.shape(out.a) == np.shape(out.b) else None
+            return out if beside is None else self._among_rows(params, primitive, out, beside, path)
         if not out.noise:
             return out
         noisy = [value for value in ins if value.noise]
@@ -83,6 +86,8 @@ class Meetings:
         rows = out.tag is not None and any(value.values or value.tag is not None for value in ins)
         if rows and data:
             out.noise, out.blurred = False, True
+            along = name == "concatenate" and out.tag is not None and params["dimension"] == out.tag.axis
+            out.beside = noisy[0] if along and len(noisy) == 1 else None
             return out
         if name in SUMS and data and len(noisy) == 1 and np.shape(out.a) == np.shape(out.b):
             return self._release(out, data[0], noisy[0], path)
@@ -233,6 +238,16 @@ class Meetings:
         before = self.together.without_later_noise(out.open)
         opened = self.together.joined(before, self.together.opened(shape, release, release.variance, None))
         return Value(a=out.a, b=out.a, at=at, random=True, released=1 + data.released, open=opened, opaque=None)
+
+    def _among_rows(
+        self, params: dict[str, Any], primitive: Any, out: Value, beside: Value, path: tuple[Any, ...]
+    ) -> Value:
+        """Records are summed together with noise that stands among them as one more row."""
+        shape, summed = np.shape(out.a), np.sum(host(beside.a), axis=params["axes"])
+        terms = None if beside.terms is None else beside.terms.summed(params["axes"])
+        variance = variance_after("reduce_sum", params, primitive, [beside], 0, shape)
+        noise = dataclasses.replace(beside, a=summed, b=summed, terms=terms, variance=variance)
+        return self._release(out, dataclasses.replace(out, drawn=out.drawn - beside.drawn), noise, path)
 
     def _facts(self, release: Release, data: Value, noise: Value, drawn: np.ndarray) -> None:
         if noise.scaled is not None:

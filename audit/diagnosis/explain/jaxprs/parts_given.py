@@ -11,8 +11,7 @@ import jax
 from jax.core import Tracer
 
 from audit.diagnosis.explain.places import Frame, Place, function_around
-from audit.trials.library_files import is_library
-from mechanisms.adapters.watched_calls import calls_told_to
+from audit.diagnosis.explain.watched_code import tell_calls
 
 
 def given_all(code: Callable[[], object], place: Place, entries: int) -> Place:
@@ -42,13 +41,11 @@ def _given(code: Callable[[], object]) -> dict[Frame, set[int]]:
     given: dict[Frame, set[int]] = collections.defaultdict(lambda: {0})
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
-        path = frame.f_code.co_filename
-        if event == "call" and not path.startswith("<") and not is_library(path):
-            function = function_around((path, frame.f_code.co_firstlineno))
+        if event == "call":
+            function = function_around((frame.f_code.co_filename, frame.f_code.co_firstlineno))
             given[function].update(map(_size, frame.f_locals.values()))
 
-    with calls_told_to(watch):
-        code()
+    tell_calls(code, watch)
     return given
 
 

@@ -144,7 +144,8 @@ def _cause(
         if inner is not None:
             return Cause(lead=inner, known=own)
     made = holder(program.trace_again, top.draw, deviation([top]))
-    return Cause(lead=made or among_records(top.at, readers))
+    scaled = last.at if last is not None and last.times else top.at
+    return Cause(lead=made or among_records(scaled, readers))
 
 
 def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:

@@ -80,6 +80,8 @@ class Value:
     """Which independent numbers each coordinate of noise is made of, in whatever way, where that is known."""
     repeated: Place | None = None
     """Where one number of noise was put into several coordinates."""
+    beside: Value | None = None
+    """Noise that stands among rows of records as one more of them."""
     draw: Place | None = None
     resized: Resized | None = None
     scaled: Scaled | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
@@ -16,6 +15,7 @@ from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.releases import Enough
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack, told
+from mechanisms.adapters.watched_calls import lines_told_to
 
 Lines = dict[CodeType, set[int]]
 """That were run, by their function."""
@@ -83,12 +83,8 @@ def lines_run(code: Callable[[], Any]) -> Lines:
             found[frame.f_code].add(frame.f_lineno)
         return watch
 
-    before = sys.gettrace()
-    sys.settrace(watch)
-    try:
+    with lines_told_to(watch):
         code()
-    finally:
-        sys.settrace(before)
     return found
 
 
