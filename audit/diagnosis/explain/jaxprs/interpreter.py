@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.extend.core as jax_core
@@ -14,17 +13,16 @@ import numpy as np
 
 from audit.diagnosis.explain.broken_off import why_ended
 from audit.diagnosis.explain.findings import Finding, Kind
-from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.counted_rates import Rate
 from audit.diagnosis.explain.jaxprs.ends import CannotFollowError, FirstRoundEnded
 from audit.diagnosis.explain.jaxprs.equations import CALLS, draws, is_derived, loop_parts, shapes
-from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate, stacked
+from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate
 from audit.diagnosis.explain.jaxprs.facts import Slot
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
 from audit.diagnosis.explain.jaxprs.labels import chosen_unseen, combined, labelled
-from audit.diagnosis.explain.jaxprs.loops import beside_padding, row_of, unmoved
+from audit.diagnosis.explain.jaxprs.loops import beside_padding, row_of, stacked_steps, together, unmoved, while_parts
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.not_a_number import lost_at
@@ -32,7 +30,7 @@ from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, chosen, constant, constants, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
-from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, others_differ
+from audit.diagnosis.explain.jaxprs.value import Value, host, others_differ
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS
 from audit.diagnosis.explain.places import Frame, Place, Reader, calls_of, spelled
 from audit.diagnosis.explain.sentences import found, led
@@ -108,7 +106,7 @@ class Lockstep:
             if one is None:
                 # only the side with more records has this equation
                 ins = [alone(value_of(env_b, atom)) for atom in other.invars]
-                with self._larger_alone():
+                with self.meetings.run_alone():
                     outs = self._equation(other, other, ins, ins, within)
                 env_b.update(zip(other.outvars, outs, strict=True))
                 return
@@ -168,15 +166,6 @@ class Lockstep:
         for out in outs:
             out.draws_from(numbers)
         return outs
-
-    @contextlib.contextmanager
-    def _larger_alone(self, alone: bool = True) -> Iterator[None]:
-        """The side with more records does what the other one does not."""
-        outer, self.meetings.larger_alone = self.meetings.larger_alone, self.meetings.larger_alone or alone
-        try:
-            yield
-        finally:
-            self.meetings.larger_alone = outer
 
     def _chosen_by_count(self, ins: Sequence[Value], place: Place) -> None:
         """Draws that are compared with a number which the number of records changes: a rate that tells it."""
@@ -306,9 +295,8 @@ class Lockstep:
             raise CannotFollowError("the number of branches depends on the number of records", place)
         taken = int(np.clip(host(index.a), 0, len(branches_a) - 1))
         chosen = branches_a[taken]
-        outer, self.meetings.inside = self.meetings.inside, place
-        outs = self.run(chosen, branches_b[taken], ins[1:], ins_b[1:], inside(chosen, one, within))
-        self.meetings.inside = outer
+        with self.meetings.run_inside(place):
+            outs = self.run(chosen, branches_b[taken], ins[1:], ins_b[1:], inside(chosen, one, within))
         return [out if index.hidden is None else chosen_unseen(out, index.hidden, place) for out in outs]
 
     def _while(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
@@ -316,9 +304,9 @@ class Lockstep:
         place = place_of(one, within)
         if not any(value.random or value.differs for value in (*ins, *ins_b)) and shapes(one) == shapes(other):
             return self._apart(one, other, ins, ins_b, place)
-        test, body, start = _while_parts(params, ins)
-        test_b, body_b, start_b = _while_parts(params_b, ins_b)
-        carry = _together(start, start_b, place)
+        test, body, start = while_parts(params, ins)
+        test_b, body_b, start_b = while_parts(params_b, ins_b)
+        carry = together(start, start_b, place)
         inner = inside(params["body_jaxpr"], one, within)
         outer, number = self._path, 0
         try:
@@ -344,7 +332,7 @@ class Lockstep:
         if not any(value.random or value.differs for value in (*ins, *ins_b)) and shapes(one) == shapes(other):
             return self._apart(one, other, ins, ins_b, place)
         consts, consts_b = ins[:fixed], ins_b[:fixed_b]
-        moving = _together(ins[fixed:], ins_b[fixed_b:], place)
+        moving = together(ins[fixed:], ins_b[fixed_b:], place)
         carry, columns = moving[:carried], moving[carried:]
         if out_of_line(columns):
             columns = [column if column.values else dataclasses.replace(column, uncoupled=place) for column in columns]
@@ -355,7 +343,7 @@ class Lockstep:
             self._path = (*outer, step)
             own = [row_of(value, step, length) for value in columns]
             own = own if step < length else beside_padding(own, self.group)
-            with self._larger_alone(step >= length):
+            with self.meetings.run_alone(step >= length):
                 turns = [*consts, *carry, *own], [*consts_b, *carry, *own]
                 outs = self.run(params["jaxpr"], params_b["jaxpr"], *turns, inner)
             if step >= length:
@@ -369,30 +357,12 @@ class Lockstep:
         self._path = outer
         rows = rows[::-1] if params["reverse"] else rows
         records = any(value.tag is not None and value.tag.axis == 0 for value in columns)
-        stacked = [self._stack(column, length, length_b, place, records) for column in zip(*rows, strict=True)]
-        return [*carry, *stacked] if rows else [*carry, *self._apart(one, other, ins, ins_b, place)[carried:]]
-
-    def _stack(self, column: Sequence[Value], length: int, length_b: int, place: Place, records: bool) -> Value:
-        a = stacked([value.a for value in column[:length]])
-        differ = length != length_b or any(value.differs for value in column)
-        b = stacked([value.b for value in column[:length_b]]) if differ else a
-        out = labelled("stack", {}, place, a, b, column, which=0, counts=self.counts, group=self.group)
-        out.bent = next((value.bent for value in column if value.bent is not None), None)
-        out.lost = lost_at(out, column, place)
-        out.open = self.meetings.together.stacked(column, length)
-        tags = [value.tag for value in column if value.tag is not None]
-        if out.tag is None and tags:
-            places = [(step, slot) for step, value in enumerate(column) if value.tag for slot in value.tag.slots]
-            out.tag = axes.grouped(tags[0].axis + 1, 0, frozenset(places))
-        elif out.tag is None and records and out.values:
-            out.tag = Tag(0, frozenset(step for step, value in enumerate(column) if value.differs))
-        if out.noise and not out.data and all(value.variance is not None for value in column):
-            out.variance = np.stack([np.asarray(value.variance) for value in column])
-            out.guessed = any(value.guessed for value in column)
-            out.fewest = max(value.fewest for value in column)
-        elif out.noise and any(value.data for value in column):
-            out.noise, out.blurred = False, True
-        return out
+        own = {"counts": self.counts, "group": self.group, "records": records}
+        outs = []
+        for column in zip(*rows, strict=True):
+            outs.append(stacked_steps(column, (length, length_b), place, **own))
+            outs[-1].open = self.meetings.together.stacked(column, length)
+        return [*carry, *outs] if rows else [*carry, *self._apart(one, other, ins, ins_b, place)[carried:]]
 
     def judge_keys(self, code: Callable[[], object], hands: Callable[[], Hands]) -> None:
         """Say which keys served twice, and which draws the number of records decides.
@@ -424,15 +394,3 @@ class Lockstep:
 
 def _all_public(values: Sequence[Value]) -> bool:
     return all(value.public and not value.differs for value in values)
-
-
-def _while_parts(params: dict[str, Any], ins: list[Value]) -> tuple[list[Value], list[Value], list[Value]]:
-    """What the test of a loop holds, what its body holds, and what it carries."""
-    tests, held = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    return ins[:tests], ins[tests:held], ins[held:]
-
-
-def _together(one: Sequence[Value], other: Sequence[Value], place: Place) -> list[Value]:
-    if len(one) != len(other):
-        raise CannotFollowError("a loop carries different values when a record is added", place)
-    return [combined(left, right, place) for left, right in zip(one, other, strict=True)]

@@ -22,29 +22,8 @@ from audit.diagnosis.explain.sentences import NOISE, RECORDS, RELEASE
 
 PRODUCTS = frozenset({"mul", "div", "dot_general", "pow", "select_n", "rem"})
 NONLINEAR = frozenset(
-    {
-        "max",
-        "min",
-        "sqrt",
-        "rsqrt",
-        "exp",
-        "exp2",
-        "log",
-        "log1p",
-        "expm1",
-        "pow",
-        "integer_pow",
-        "square",
-        "tanh",
-        "logistic",
-        "sign",
-        "clamp",
-        "sort",
-        "abs",
-        "reduce_max",
-        "reduce_min",
-        "cbrt",
-    }
+    {"max", "min", "sqrt", "rsqrt", "cbrt", "exp", "exp2", "log", "log1p", "expm1", "pow", "integer_pow", "square"}
+    | {"tanh", "logistic", "sign", "clamp", "sort", "abs", "reduce_max", "reduce_min"}
 )
 MULTIPLYING = PRODUCTS - {"select_n"}
 BOUNDS = NONLINEAR | {"lt", "le", "gt", "ge", "eq", "ne", "reduce_or", "reduce_and", "argmax", "argmin", "is_finite"}

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.ends import CannotFollowError
+from audit.diagnosis.explain.jaxprs.evaluate import stacked
 from audit.diagnosis.explain.jaxprs.key_words import is_key
+from audit.diagnosis.explain.jaxprs.labels import combined, labelled
+from audit.diagnosis.explain.jaxprs.not_a_number import lost_at
 from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, settled
 from audit.diagnosis.explain.places import Place
 
@@ -74,3 +80,47 @@ def unmoved(old: Value, new: Value, place: Place) -> Value:
     if b is old.a:
         return dataclasses.replace(new, a=old.a, b=old.a)
     return dataclasses.replace(new, a=old.a, b=b, origin=new.origin or new.at or place)
+
+
+def stacked_steps(
+    column: Sequence[Value],
+    lengths: tuple[int, int],
+    place: Place,
+    *,
+    records: bool,
+    counts: tuple[int, int],
+    group: int,
+) -> Value:
+    """What the steps of a loop leave, as one array; ``records`` says that each step took one record."""
+    a = stacked([value.a for value in column[: lengths[0]]])
+    differ = lengths[0] != lengths[1] or any(value.differs for value in column)
+    b = stacked([value.b for value in column[: lengths[1]]]) if differ else a
+    out = labelled("stack", {}, place, a, b, column, which=0, counts=counts, group=group)
+    out.bent = next((value.bent for value in column if value.bent is not None), None)
+    out.lost = lost_at(out, column, place)
+    tags = [value.tag for value in column if value.tag is not None]
+    if out.tag is None and tags:
+        places = [(step, slot) for step, value in enumerate(column) if value.tag for slot in value.tag.slots]
+        out.tag = axes.grouped(tags[0].axis + 1, 0, frozenset(places))
+    elif out.tag is None and records and out.values:
+        out.tag = Tag(0, frozenset(step for step, value in enumerate(column) if value.differs))
+    if out.noise and not out.data and all(value.variance is not None for value in column):
+        out.variance = np.stack([np.asarray(value.variance) for value in column])
+        out.guessed = any(value.guessed for value in column)
+        out.fewest = max(value.fewest for value in column)
+    elif out.noise and any(value.data for value in column):
+        out.noise, out.blurred = False, True
+    return out
+
+
+def while_parts(params: dict[str, Any], ins: list[Value]) -> tuple[list[Value], list[Value], list[Value]]:
+    """What the test of a loop holds, what its body holds, and what it carries."""
+    tests, held = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    return ins[:tests], ins[tests:held], ins[held:]
+
+
+def together(one: Sequence[Value], other: Sequence[Value], place: Place) -> list[Value]:
+    """What both sides carry."""
+    if len(one) != len(other):
+        raise CannotFollowError("a loop carries different values when a record is added", place)
+    return [combined(left, right, place) for left, right in zip(one, other, strict=True)]

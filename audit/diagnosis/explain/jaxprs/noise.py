@@ -19,35 +19,12 @@ from audit.diagnosis.explain.places import NOWHERE
 from mechanisms.adapters.noise_terms import Terms, of_terms, total
 
 SUMS = frozenset({"add", "sub", "add_any"})
-MOVES = frozenset(
-    {
-        "reshape",
-        "squeeze",
-        "slice",
-        "transpose",
-        "convert_element_type",
-        "reduce_precision",
-        "copy",
-        "copy_p",
-        "broadcast_in_dim",
-        "concatenate",
-        "tile",
-        "reduce_sum",
-        "rev",
-        "device_put",
-        "stop_gradient",
-        "optimization_barrier",
-        "pad",
-        "split",
-        "dynamic_slice",
-        "gather",
-        "stack",
-        "dynamic_update_slice",
-        "scatter",
-    }
-)
 SAME = frozenset({"convert_element_type", "reduce_precision", "copy", "copy_p", "device_put", "stop_gradient"})
-"""Of them those that move nothing."""
+"""Equations that move nothing."""
+MOVES = SAME | frozenset(
+    {"reshape", "squeeze", "slice", "transpose", "broadcast_in_dim", "concatenate", "tile", "reduce_sum", "rev", "pad"}
+    | {"optimization_barrier", "split", "dynamic_slice", "gather", "stack", "dynamic_update_slice", "scatter"}
+)
 MIXES_NOISE = frozenset({"dot_general", "cumsum", "conv_general_dilated", "fft", "triangular_solve"})
 """Coordinates of noise may not be independent after these."""
 BY_ENTRY = frozenset(

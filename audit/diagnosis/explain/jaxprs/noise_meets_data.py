@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -37,6 +38,9 @@ FEWEST = {np.dtype(np.float16): 3, np.dtype(jnp.bfloat16): 4}
 """The same of continuous numbers that are kept in few bits."""
 FEWEST_ALIKE = 3
 """Coordinates in which two draws must be proportional before they are called the same."""
+LATEST = ("origin", "lost", "nonlinear", "weights", "longer", "cut", "bent", "bends", "gain")
+PASSED_ON = (*LATEST, "kept", "filled", "doubled", "unclipped", "way", "summed", "summed_by", "carried", "joined_again")
+"""What a release knows of the value that it covers; of what more records are added to, the latest tell the first."""
 OTHER_ROWS = "rows cannot be compared, since N and N + 1 records draw or order their batches differently"
 OTHER_BATCH = "its batch is drawn or ordered differently on the two sides"
 
@@ -58,6 +62,20 @@ class Meetings:
     unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
     idle: dict[Idle, None] = dataclasses.field(default_factory=dict)
     _drawn: list[tuple[np.ndarray, Release]] = dataclasses.field(default_factory=list)
+
+    @contextlib.contextmanager
+    def run_alone(self, alone: bool = True) -> Iterator[None]:
+        """The side with more records does what the other one does not."""
+        outer, self.larger_alone = self.larger_alone, self.larger_alone or alone
+        yield
+        self.larger_alone = outer
+
+    @contextlib.contextmanager
+    def run_inside(self, branch: Place) -> Iterator[None]:
+        """A branch is run."""
+        outer, self.inside = self.inside, branch
+        yield
+        self.inside = outer
 
     def meet(
         self,
@@ -161,7 +179,7 @@ class Meetings:
         moved = -host(data.b).astype(np.float64) if self.larger_alone else _difference(data)
         if np.any(moved):
             release.moved = release.moved + moved
-            for name in ("origin", "lost", "nonlinear", "weights", "longer", "cut", "bent", "bends", "gain"):
+            for name in LATEST:
                 setattr(release, name, getattr(data, name))
         if data.mixed is not None and data.differs:
             self._mixing(release, data)
@@ -194,7 +212,6 @@ class Meetings:
         release = Release(
             at=at,
             draw=draw,
-            origin=data.origin,
             round=(*path, 1 + data.released),
             first=data.released == 0,
             moved=moved,
@@ -205,28 +222,12 @@ class Meetings:
             resized=noise.resized,
             drawn=0.0 if known else effective(drawn),
             unknown=_unknown(data, correlated=correlated),
-            lost=data.lost,
             correlated=correlated,
-            nonlinear=data.nonlinear,
-            weights=data.weights,
-            longer=data.longer,
-            kept=data.kept,
-            filled=data.filled,
-            doubled=data.doubled,
-            unclipped=data.unclipped,
-            cut=data.cut,
-            way=data.way,
             inside=self.inside,
-            summed=data.summed,
-            summed_by=data.summed_by,
-            bent=data.bent,
-            bends=data.bends,
-            gain=data.gain,
             sampled=data.random,
             covering=noise.drawn,
             choosing=data.drawn,
-            carried=data.carried,
-            joined_again=data.joined_again,
+            **{name: getattr(data, name) for name in PASSED_ON},
         )
         self.releases.append(release)
         for told in (data.idle, noise.idle):
