@@ -40,6 +40,7 @@ class Mixed:
     """Whether that is a sum of records that were multiplied by numbers of their own, as clipping does."""
     way: tuple[Place, ...] = ()
     """Where that sum went."""
+    shape: tuple[int, ...] = ()
     overwritten: bool = False
     """Whether these are choices, of which the number of records overwrites one."""
 

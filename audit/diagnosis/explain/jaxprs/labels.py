@@ -112,7 +112,7 @@ def labelled(
         out.uncoupled = out.uncoupled or at
     if out.differs and out.tag is None:
         out.since = known(differing, "since") or at
-    out.alone = _alone(name, params, ins)
+    out.alone = _alone(name, params, ins) if tag is None else None
     weigh(name, out, ins, at, derived)
     _sum_over_records(name, out, ins, differing, at)
     if out.differs:
@@ -276,7 +276,7 @@ def _mixed(at: Place, by: Sequence[Value], out: Value, *, overwritten: bool = Fa
     """That other records begin to differ, by the values that make them so."""
     one = by[0]
     through = one.origin if one.tag is not None else _origin(one)
-    return Mixed(at, through, out.leak, known(by, "muted"), bool(one.weights), one.way, overwritten)
+    return Mixed(at, through, out.leak, known(by, "muted"), bool(one.weights), one.way, np.shape(one.a), overwritten)
 
 
 def _holds_another(ins: Sequence[Value]) -> bool:

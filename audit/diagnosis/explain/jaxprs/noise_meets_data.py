@@ -288,7 +288,7 @@ class Meetings:
         mixed = data.mixed
         if mixed is None:
             return
-        noisy = next(one for one in self.releases if one.at == release.at)
+        noisy = next((one for one in self.releases if one.at == release.at and _covers(one, mixed.shape)), release)
         if (bare := _round_without_noise(noisy, mixed)) is not None:
             self.find(bare)
             release.unknown = release.unknown or "raw data reached an earlier release"
@@ -311,8 +311,15 @@ def _round_without_noise(release: Release, mixed: Mixed) -> Finding | None:
     if not mixed.clipped or not isinstance(origin, Place) or origin.own != through.own:
         return None
     inside = branch_of(release)
-    left = goes_on(release.at, mixed.way, release.way) if inside is NOWHERE else NOWHERE
+    unused = inside is NOWHERE and _covers(release, mixed.shape)
+    left = goes_on(release.at, mixed.way, release.way) if unused else NOWHERE
     return without_noise(EARLIER, through, release.at, left, inside=inside)
+
+
+def _covers(release: Release, shape: tuple[int, ...]) -> bool:
+    """Whether noise is added to a sum of this shape, or to one vector of which it may be a part."""
+    moved = release.moved
+    return moved.shape == shape or (moved.ndim == 1 and moved.size > np.prod(shape))
 
 
 def branch_of(release: Release) -> Place:
