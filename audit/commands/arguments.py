@@ -305,6 +305,7 @@ def _verify(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="use no cached values, and also exit with 3 if not everything was drawn again (--rerun 1)",
     )
+    parser.add_argument("--details", action="store_true", help="print every check, and name what nothing recomputes")
     _speech(parser)
 
 

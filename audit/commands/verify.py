@@ -23,7 +23,7 @@ MARKS = {"right": "right", "wrong": "WRONG", "not computed": "NOT COMPUTED", "no
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print one line a check and name what is primary; 1: something wrong, 3: not computed or drawn, 0: all right."""
+    """Print a line an audit, or more where not all is right; 1: something wrong, 3: not computed or drawn, else 0."""
     path = Path(arguments.records)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
@@ -36,7 +36,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(plain(found))
     elif not arguments.quiet:
-        _print(found)
+        _print(found, details=arguments.details)
     if found.any("wrong"):
         return EXIT_UNEXPECTED
     # trials are checked where --rerun asks for it
@@ -51,7 +51,7 @@ def _tell(says: str, arguments: argparse.Namespace) -> None:
         print(visible(says), file=sys.stderr, flush=True)
 
 
-def _print(found: Verified) -> None:
+def _print(found: Verified, *, details: bool) -> None:
     from rich.console import Console
 
     console = Console()
@@ -61,13 +61,20 @@ def _print(found: Verified) -> None:
 
     checks, primary = _by_audit(found.checks), _by_audit(found.primary)
     for name in {**checks, **primary}:
+        own = checks.get(name, [])
+        said = {check: f"{check.what}{f': {check.says}' if check.says else ''}" for check in own}
+        if not details and all(check.state == "right" for check in own):
+            more = "".join(f"; {said[check]}" for check in own if check.says)
+            line(f"{MARKS['right']:12s} {name or 'all records'}: {counted(len(own), 'check')}{more}")
+            continue
         if name:
             line(name)
-        for check in checks.get(name, []):
-            line(f"  {MARKS[check.state]:12s} {check.what}{f': {check.says}' if check.says else ''}")
-        for text in _named(primary.get(name, [])):
+        for check in own:
+            if details or check.state != "right" or check.says:
+                line(f"  {MARKS[check.state]:12s} {said[check]}")
+        for text in _named(primary.get(name, [])) if details else ():
             line(f"  {'primary':12s} {text}")
-    line(_summary(found))
+    line(_summary(found, details=details))
     if found.from_cache:
         kept = counted(found.from_cache, "curve or searched number", "curves and searched numbers")
         line(f"{kept} came from the cache folder of an earlier command: --strict computes them all.")
@@ -97,7 +104,7 @@ def _by_audit(items: Iterable[Check | Primary]) -> Mapping[str, list]:
     return found
 
 
-def _summary(found: Verified) -> str:
+def _summary(found: Verified, *, details: bool) -> str:
     wrong = sum(check.state == "wrong" for check in found.checks)
     missing = sum(check.state in ("not computed", "not checked") for check in found.checks)
     values = sum(each.values for each in found.primary)
@@ -108,5 +115,5 @@ def _summary(found: Verified) -> str:
         told = f"{told}, and {in_part}" if again else in_part
     return (
         f"{counted(len(found.checks), 'check')}: {wrong} wrong, {missing} not computed or checked; "
-        f"{counted(values, 'primary value')}; {told}."
+        f"{counted(values, 'primary value')}{'' if details else ' (--details names them)'}; {told}."
     )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 from made_records import TIGHT, explained, made, suite_of_policies
@@ -139,8 +140,12 @@ def run(records, tmp_path, *more):
 
 def test_the_exit_code_tells_right_wrong_and_not_computed(record, tmp_path, capsys):
     assert run((record,), tmp_path) == 0
+    brief, summary, *_ = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"right +{record.name}: \d+ checks", brief)
+    assert "0 wrong, 0 not computed or checked" in summary
+    assert run((record,), tmp_path, "--details") == 0
     text = capsys.readouterr().out
-    assert "0 wrong, 0 not computed or checked" in text
+    assert "  right        verdict\n" in text
     assert "grids (" in text
     assert "stated, which nothing checks: name, " in text
     assert run((record,), tmp_path, "--strict", "--quiet") == 3
