@@ -14,6 +14,7 @@ from audit.report.catalogue import PAGE, text_report
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.latex import figures, files
 from audit.report.page import is_page, write_report
+from audit.report.places import function_place
 from audit.report.sarif import sarif
 
 UNTITLED = "Privacy audit"
@@ -29,12 +30,16 @@ def execute(arguments: argparse.Namespace) -> int:
     elif arguments.format == "latex" and arguments.out and not Path(arguments.out).suffix:
         written = _files(records, arguments)
     else:
-        # readers of SARIF want a place for each result: where no code looks wrong, the file of records
-        places = {record.name: f"{path}:1" for path, found in loaded.items() for record in found}
-        located = arguments.format == "sarif"
-        text = (
-            sarif(records, places=places) if located else text_report(records, arguments.format, title=arguments.title)
-        )
+        if arguments.format == "sarif":
+            # its readers want a place for each result: where nothing better is known, the file of records
+            text = sarif(
+                records,
+                places={
+                    own.name: function_place(own) or f"{path}:1" for path, found in loaded.items() for own in found
+                },
+            )
+        else:
+            text = text_report(records, arguments.format, title=arguments.title)
         if not arguments.out:
             _say(arguments, told={"format": arguments.format, "text": text}, text=text)
             return 0

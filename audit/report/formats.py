@@ -16,7 +16,7 @@ from audit.report.diagnoses import asked, beside_the_verdict, code_lines, headin
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
 from audit.report.places import Place, places_of
 from audit.report.table import proven_delta, proven_epsilon, readable, reasons_told
-from audit.report.text import brief_lines, record_lines
+from audit.report.text import brief_lines
 from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_most
 
@@ -123,7 +123,7 @@ def junit(records: tuple[AuditRecord, ...], *, title: str, places: Mapping[str, 
         for path, line in places_of(record, place)[:1]:
             case.set("file", visible(path))
             case.set("line", str(line))
-        at_length = "\n".join(record_lines(record))
+        told = "\n".join(brief_lines(record))
         if not record.as_expected:
             message = f"{readable(record.verdict)}, expected {readable(record.expect)}"
             if record.violated_at is not None:
@@ -132,9 +132,9 @@ def junit(records: tuple[AuditRecord, ...], *, title: str, places: Mapping[str, 
                     message += " First suspect: {}:{}.".format(*lines[0])
             if not record.ran:
                 message = f"{readable(record.verdict)}: {record.reason}"
-            ElementTree.SubElement(case, _junit_end(record), message=message).text = at_length
+            ElementTree.SubElement(case, _junit_end(record), message=message).text = told
         else:
-            ElementTree.SubElement(case, "system-out").text = at_length
+            ElementTree.SubElement(case, "system-out").text = told
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import code_lines
 
 Place = tuple[str, int]
 """A file and a line."""
+IN_A_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 FAILED_AT = re.compile(r"(?:^|[ (])at ([^:()\n]+\.\w+):(\d+)\b")
 
 
@@ -21,3 +24,17 @@ def places_of(record: AuditRecord, written: str | None = None) -> list[Place]:
     if stated := re.fullmatch(r"(.+):(\d+)", written or ""):
         found.append((stated[1], int(stated[2])))
     return found
+
+
+def function_place(record: AuditRecord) -> str | None:
+    """Where the audited function is written, as ``file:line``, if its module is a file below the working folder."""
+    named = IN_A_MODULE.fullmatch(str(record.mechanism.parameters.get("function", "")))
+    if named is None:
+        return None
+    path = Path(*named[1].split(".")).with_suffix(".py")
+    try:
+        written = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, SyntaxError):
+        return None
+    functions = (node for node in written.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return next((f"{path.as_posix()}:{node.lineno}" for node in functions if node.name == named[2]), None)

@@ -21,7 +21,7 @@ from audit.report.diagnoses import beside_the_verdict, heading
 from audit.report.escaping import shown
 from audit.report.places import Place, places_of
 from audit.report.table import readable
-from audit.report.text import record_lines
+from audit.report.text import brief_lines
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 RULES = {
@@ -74,7 +74,8 @@ def _result(record: AuditRecord, place: str | None) -> dict[str, Any]:
     fingerprint = _fingerprint(record.name)
     record = shown(record)
     said = record.violated_at.says if record.violated_at is not None else f"expected {readable(record.expect)}."
-    message = "\n".join([f"{record.name}: {readable(record.verdict)}: {said}", *record_lines(record)])
+    rest = [line for line in brief_lines(record)[1:] if not line.startswith("  broken:")]
+    message = "\n".join([f"{record.name}: {readable(record.verdict)}: {said}", *rest])
     return _of_rule(record.verdict, message, fingerprint, places_of(record, place))
 
 

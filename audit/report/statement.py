@@ -114,8 +114,11 @@ def _drawn(record: AuditRecord) -> str:
     """What the bounds rest on."""
     relation = differ_by(record)
     if record.one_run is not None:
-        told = record.one_run.told(record.report_delta)
-        return f"{told}. Each coin decides about {relation}; the bounds hold if every coin was fair."
+        most = at_most(record.one_run.most(record.report_delta))
+        return (
+            f"{record.one_run.counted}. Each coin decides about {relation}; the bounds hold if every coin was fair. "
+            f"All guesses right would have proven at most epsilon {most}."
+        )
     return (
         f"{record.trials_per_side:,} outputs of {audited(record)} were drawn on each of two datasets that differ "
         f"by {relation} (pair: {record.neighbours.name}), and scored by "

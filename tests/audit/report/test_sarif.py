@@ -11,6 +11,7 @@ from jsonschema.validators import validator_for
 
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord
+from audit.report.places import function_place
 from audit.report.sarif import RULES, sarif
 from audit.verdict.verdict import VERDICTS
 
@@ -118,3 +119,17 @@ def test_hostile_names_do_nothing(hostile):
     text = results(hostile)[0]["message"]["text"]
     assert "\x1b" not in text
     assert "\u202e" not in text
+
+
+def test_a_function_is_found_where_its_module_is_written(violation, tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "steps.py").write_text("x = 1\n\n@cached\ndef half(seed, rows):\n    return rows\n")
+    monkeypatch.chdir(tmp_path)
+
+    def place(function):
+        mechanism = dataclasses.replace(violation.mechanism, parameters={"function": function})
+        return function_place(dataclasses.replace(violation, mechanism=mechanism))
+
+    assert place("own.steps:half") == "own/steps.py:4"
+    for unknown in ("own.steps:other", "own.none:half", "../own/steps:half", "half", 3):
+        assert place(unknown) is None

@@ -256,6 +256,7 @@ def test_one_is_never_followed_by_a_plural(violation, capsys):
     for record in (broken, passed):
         print_table((record,), suite_risk=0.05)
         texts = [capsys.readouterr().out, *(text_report((record,), name, title="one") for name in TEXTS)]
+        texts.append("\n".join(record_lines(record)))
         for text in texts:
             assert not (found := ONE_OF_MANY.findall(text)), found
         assert any("1 false alarm in" in text for text in texts)
