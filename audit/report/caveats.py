@@ -103,3 +103,19 @@ def _half_noise(record: AuditRecord, trials: int) -> str:
         else f"if the noise multiplier were {promised.noise_multiplier / 2:g} in place of {promised.noise_multiplier:g}"
     )
     return f"about {round(trials, -digits):,} trials would show this claim broken {less}"
+
+
+OF_DATA = ("pair", "add_record", "replace_record", "zero_out")
+"""Pairs of the user's own records."""
+FEW_OTHERS = 4
+SECOND_PAIR = (
+    "Next, audit one or two records and a new one whose gradient points the other way and is many times longer "
+    "(docs/own-pair.md): it shows what many records hide."
+)
+
+
+def second_pair(record: AuditRecord) -> str:
+    """Which pair to audit next, where no violation is found among many records of the user's own."""
+    pair = record.neighbours
+    many = pair.name in OF_DATA and pair.parameters.get("records", 0) > FEW_OTHERS
+    return SECOND_PAIR if many and record.verdict == "no_violation_found" else ""

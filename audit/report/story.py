@@ -11,7 +11,7 @@ from audit.record.diagnosis_answer import CONSTANT
 from audit.record.record import AuditRecord, ClaimPart
 from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
-from audit.report.caveats import close_call, ended_early, expected_not_found
+from audit.report.caveats import close_call, ended_early, expected_not_found, second_pair
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import code_lines, looks_wrong, suspects
 from audit.report.durations import duration
@@ -169,7 +169,8 @@ def remedy(record: AuditRecord) -> str:
         whole = "" if record.releases in ("transcript", "final") else " and the whole training"
         lines = f", and let {_replay(record)}" if _of_the_user(record) else ""
         known = "" if record.exact_epsilon is None else f" {_known_leak(record)}"
-        return f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
+        told = f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
+        return f"{told} {second_pair(record)}".rstrip()
     close = f" {_capital(note)}" if (note := ended_early(record) or close_call(record)) else ""
     return f"Do not state this claim for this code: repair the code, or account for what it does.{close}"
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from audit.record.record import AuditRecord, OneRunPart
-from audit.report.caveats import close_call, ended_early, learned_note, other_than_told, trials_note
+from audit.report.caveats import (
+    close_call,
+    ended_early,
+    learned_note,
+    other_than_told,
+    second_pair,
+    trials_note,
+)
 from audit.report.diagnoses import REPLAYED, asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.promises import unchecked_steps
@@ -52,6 +59,7 @@ def record_lines(record: AuditRecord) -> list[str]:
         *_wrong_lines(record),
         *([f"  ended:   {note}"] if (note := ended_early(record)) else []),
         *([f"  close:   {note}"] if (note := close_call(record)) else []),
+        *([f"  next:    {note}"] if (note := second_pair(record)) else []),
     ]
 
 

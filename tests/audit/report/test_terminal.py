@@ -160,6 +160,11 @@ def test_where_no_violation_is_found_in_code_of_the_users_the_replay_of_its_line
     for told in (remedy(own), story((own,)).to_do, " ".join(" ".join(ten_lines((own,), width=80)).split())):
         assert "let `audit.explain` (Python) look for wrong lines." in told
     assert "Keep the audit in CI" in story((own,)).to_do
+    data = dataclasses.replace(own.neighbours, name="add_record", parameters={"records": 6})
+    for pair, proposed in ((data, True), (dataclasses.replace(data, parameters={"records": 2}), False)):
+        many = dataclasses.replace(own, neighbours=pair)
+        assert ("a new one whose gradient points the other way" in remedy(many)) == proposed
+        assert any(line.startswith("  next:    ") for line in record_lines(many)) == proposed
     listed = dataclasses.replace(own, suite={"risk": 0.05, "audits": 1, "seed": 0})
     assert "Keep the suite in CI, and let `dpsgd-audit explain` look for wrong lines." in story((listed,)).to_do
     # a function of a seed may be NumPy, which no replay follows
