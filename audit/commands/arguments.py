@@ -173,6 +173,7 @@ def _explain(parser: argparse.ArgumentParser) -> None:
         metavar="RECORDS.json",
         help="records of a run of this suite; `explain` repeats the lines that it named and replays the other audits",
     )
+    parser.add_argument("--sarif", metavar="FILE", help="also write the lines that look wrong as SARIF")
     parser.set_defaults(confidence=None, trials=None)
     _speech(parser)
 

@@ -63,6 +63,8 @@ def execute(arguments: argparse.Namespace) -> int:
             print(printable(_text(spec, told[spec.name], drawn=spec.name in known)))
     if any(one.followed or one.suspicions for one in told.values()) and not arguments.json and not arguments.quiet:
         print(NEVER_SEEN)
+    if arguments.sarif:
+        _write_sarif([(spec, told[spec.name]) for spec in wanted], arguments.sarif)
     if arguments.json:
         print_json({name: _plain(explanation) for name, explanation in told.items()})
     followed = [spec for spec in wanted if spec not in programs]
@@ -85,6 +87,22 @@ def _annotate(spec: AuditSpec, explanation: Explanation) -> None:
         for finding in explanation.suspicions:
             places = [(relative(path), line) for path, line in finding.lines]
             print(annotation("error", spec.name, finding.says, places), file=sys.stderr)
+
+
+def _write_sarif(told: list[tuple[AuditSpec, Explanation]], path: str) -> None:
+    """One result for each finding that the exit code counts."""
+    from audit.record.files import write_whole
+    from audit.report.sarif import log, replay_results
+
+    results = []
+    for spec, explanation in told:
+        if spec.expect != "violation":
+            found = [
+                (str(one.kind), one.says, [(relative(path), line) for path, line in one.lines])
+                for one in explanation.suspicions
+            ]
+            results += replay_results(spec.name, found, spec.where)
+    write_whole(path, log(results))
 
 
 def _wanted(suite: Suite, name: str | None) -> list[AuditSpec]:

@@ -21,9 +21,13 @@ def places_of(record: AuditRecord, written: str | None = None) -> list[Place]:
     if not record.ran:
         # the last line of the user's own code that the error passed through
         found += [(path, int(line)) for path, line in FAILED_AT.findall(record.reason)[-1:]]
-    if stated := re.fullmatch(r"(.+):(\d+)", written or ""):
-        found.append((stated[1], int(stated[2])))
-    return found
+    return [*found, *stated_at(written)]
+
+
+def stated_at(written: str | None) -> list[Place]:
+    """The place that ``file:line`` spells, if it spells one."""
+    stated = re.fullmatch(r"(.+):(\d+)", written or "")
+    return [(stated[1], int(stated[2]))] if stated else []
 
 
 def function_place(record: AuditRecord) -> str | None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from audit.record.diagnosis_answer import Diagnosis
+from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import beside_the_verdict, heading
-from audit.report.escaping import shown
-from audit.report.places import Place, places_of
+from audit.report.escaping import shown, visible
+from audit.report.places import Place, places_of, stated_at
 from audit.report.table import readable
 from audit.report.text import brief_lines
 
@@ -50,6 +50,31 @@ def sarif(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None 
 
     ``places`` says where an audit is written, as ``file:line``, by the audit's name.
     """
+    where, told = places or {}, [record for record in records if not record.as_expected]
+    results = [_result(record, where.get(record.name)) for record in told if record.ran]
+    results += [
+        _replayed(record, answer, where.get(record.name)) for record in records for answer in beside_the_verdict(record)
+    ]
+    return log(results, [_notification(record, where.get(record.name)) for record in told if not record.ran])
+
+
+def replay_results(
+    audit: str, found: Sequence[tuple[str, str, Sequence[Place]]], place: str | None
+) -> list[dict[str, Any]]:
+    """Results of a replay alone: the kind of each finding, what it says, and its lines or else the audit's place."""
+    return [
+        _of_rule(
+            REPLAYED,
+            visible(f"{audit}: {says}"),
+            _fingerprint(f"{audit}\n{LINE}{kind}"),
+            [*lines, *stated_at(place)],
+        )
+        for kind, says, lines in found
+    ]
+
+
+def log(results: list[dict[str, Any]], unrun: Sequence[dict[str, Any]] = ()) -> str:
+    """A log of one run with these results."""
     driver = {
         "name": "dpsgd-audit",
         "version": metadata.version("dpsgd-audit"),
@@ -58,16 +83,9 @@ def sarif(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None 
             for verdict, (name, level, text) in ALL_RULES.items()
         ],
     }
-    where, told = places or {}, [record for record in records if not record.as_expected]
-    results = [_result(record, where.get(record.name)) for record in told if record.ran]
-    results += [
-        _replayed(record, answer, where.get(record.name)) for record in records for answer in beside_the_verdict(record)
-    ]
-    unrun = [_notification(record, where.get(record.name)) for record in told if not record.ran]
-    invocation = {"executionSuccessful": not unrun, **({"toolExecutionNotifications": unrun} if unrun else {})}
+    invocation = {"executionSuccessful": not unrun, **({"toolExecutionNotifications": [*unrun]} if unrun else {})}
     run = {"tool": {"driver": driver}, "invocations": [invocation], "results": results}
-    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(log, indent=2) + "\n"
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
 def _result(record: AuditRecord, place: str | None) -> dict[str, Any]:

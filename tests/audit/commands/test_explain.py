@@ -60,7 +60,11 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_suspicion_is_named_with_its_line_and_with_the_trials_that_would_test_it(folder, capsys):
-    assert cli.main(["explain", "suite.toml", "--audit", "half"]) == 1
+    assert cli.main(["explain", "suite.toml", "--audit", "half", "--sarif", "half.sarif"]) == 1
+    (run,) = json.loads((folder / "half.sarif").read_text())["runs"]
+    (place,) = run["results"][0]["locations"]
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == "steps_with_a_line.py"
+    assert run["results"][0]["ruleId"] == "looks_wrong"
     said = capsys.readouterr().out
     assert "not_clipped" in said
     assert "steps_with_a_line.py:7" in said
@@ -71,7 +75,8 @@ def test_a_suspicion_is_named_with_its_line_and_with_the_trials_that_would_test_
 def test_a_planted_fault_that_looks_wrong_is_no_reason_for_a_red_build(folder, capsys):
     expected = SUITE.replace('name = "half"', 'name = "half"\nexpect = "violation"')
     (folder / "suite.toml").write_text(expected)
-    assert cli.main(["explain", "suite.toml", "--audit", "half"]) == 0
+    assert cli.main(["explain", "suite.toml", "--audit", "half", "--sarif", "half.sarif"]) == 0
+    assert json.loads((folder / "half.sarif").read_text())["runs"][0]["results"] == []
     assert "not_clipped" in capsys.readouterr().out
 
 
