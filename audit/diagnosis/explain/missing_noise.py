@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from audit.diagnosis.explain.findings import Finding, Kind
-from audit.diagnosis.explain.places import NOWHERE, Place, frames_of, spelled
+from audit.diagnosis.explain.places import NOWHERE, Place, frames_of, handed_out, spelled
 from audit.diagnosis.explain.sentences import found
 
 EARLIER = "What later rounds read"
@@ -76,6 +76,9 @@ def without_noise(
         told = f"; noise is added at {spelled(noisy)}{under}, but not to what they read"
         told += "" if left is NOWHERE else f" ({spelled(left)} goes on without it)"
     if noised is not None and bounded is not None:
+        # a helper that adds noise is right for sums: whoever calls for both took single records
+        lead = handed_out(bounded, noised)
+        noised = lead if lead.own else noised
         told = f"; what {spelled(noised)} adds to single records comes before {spelled(bounded)}, which clips or bends "
         told += "it with them"
     if unused and noisy is not None:

@@ -12,7 +12,7 @@ from audit.diagnosis.explain.sentences import found as finding
 
 def too_often(*, draw: Place, lead: Place, found: float, rate: float) -> Finding:
     """A rate above the claim's; ``lead`` is where it comes from."""
-    batch = f"The batch chosen at {spelled(draw)} takes the record with probability {found:.4g}"
+    batch = f"The sampler of {spelled(draw)} takes the record with probability {found:.4g}"
     return led(finding(Kind.SAMPLED_OTHERWISE, batch=batch, rate=rate, beside=[draw]), lead)
 
 

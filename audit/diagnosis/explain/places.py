@@ -21,6 +21,7 @@ OWN_FRAMES = 3
 """Frames of the user's that are told of one place."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 CHOOSING = (ast.If, ast.IfExp)
+LEAVING = frozenset(("continue", "break", "return"))
 ASSIGNING = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 REPEATING = (ast.For, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
@@ -94,6 +95,13 @@ def statement_around(at: Place, *, loops: bool) -> Place:
         starts = [start for start, end in lines if function < start <= line <= end]
         return Place(own=((path, max(starts)),)) if starts else NOWHERE
     return NOWHERE
+
+
+def decided_at(at: Place) -> Place:
+    """The condition that leads to a line which leaves its function, loop or round; else the line itself."""
+    words = {word for path, line in at.own[:1] for word in linecache.getline(path, line).split()[:1]}
+    condition = statement_around(at, loops=False) if words & LEAVING else NOWHERE
+    return at if condition is NOWHERE else Place(own=(*condition.own, *at.own[1:]))
 
 
 def taken_apart(places: Sequence[Place]) -> Place:

@@ -88,7 +88,8 @@ def too_little(
 ) -> Finding:
     """Noise of too small a deviation; ``lead`` is the line to look at first, such as the caller that hands it over.
 
-    ``known`` is the right deviation, where the function of that line is still given it; ``after`` one more sentence.
+    ``known`` is the right deviation, where the function of that line is given it or its factors; ``after`` one more
+    sentence.
 
     ``summed`` says that records were summed for certain where what is released comes from, ``changed`` that the record
     moves what is made of that sum by another length, as where it is divided. ``between`` are the least
@@ -113,8 +114,8 @@ def too_little(
     words["larger"] = "" if scale == 1 else f", {resized(scale)},"
     told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, draw=draw, **words)
     if known is not None:
-        right = f"The function at {spelled(lead)} is given the right deviation, {known:.4g}."
-        told = dataclasses.replace(told, says=f"{told.says} {right}")
+        right = f" From what the function at {spelled(lead)} is given, the deviation should be {known:.4g}."
+        told = dataclasses.replace(told, says=f"{told.says}{right}")
     return led(dataclasses.replace(told, says=f"{told.says}{after}"), lead)
 
 
@@ -215,21 +216,22 @@ def in_every_batch(
     constant: Place | None = None,
     taken: Place = NOWHERE,
     everybody: bool = False,
+    held: bool = False,
     kept: Place | None = None,
 ) -> Finding:
     """A record that is in every batch, or that padding gives away.
 
     ``constant`` is where the batch's key is made, ``taken`` where the places of its records are, if that is known, and
-    ``everybody`` whether all records are seen to be taken there. ``kept`` is where the number is made by which the
-    record is multiplied, if nothing random decides it.
+    ``everybody`` whether all records are seen to be taken there, ``held`` whether the record is. ``kept`` is where the
+    number is made by which the record is multiplied, if nothing random decides it.
     """
     batch = f"the sum at {spelled(origin)}" if taken is NOWHERE else f"the batch chosen at {spelled(taken)}"
     why = (
         f"either {batch} includes every record, or something that no mask hides changes it, such as padding or the "
         "number of records"
     )
-    if everybody:
-        why = f"{batch} includes every record"
+    if everybody or held:
+        why = f"{batch} includes {'every record' if everybody else 'it every time'}"
     if kept is not None:
         why = f"nothing random decides the mask or weight of {spelled(kept)}, which takes the record in every run"
     if constant is not None:

@@ -25,6 +25,7 @@ from audit.diagnosis.explain.places import (
     Frame,
     Place,
     among_records,
+    decided_at,
     frames_of,
     function_around,
     place,
@@ -85,7 +86,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     replay = importlib.import_module("mechanisms.adapters.pytorch.replay.replay")
     try:
         settings = {"noise_multiplier": stated.due, "rate": stated.rate}
-        seen = _looked_at(replay, code, *sides, seed=seed, runs=stated.runs_that_tell, **settings)
+        seen, again = _looked_at(replay, code, *sides, seed=seed, runs=stated.runs_that_tell, **settings)
     except Exception as error:
         told = own_error if _fails_alone(code, sides, seed, type(error)) else broken_off
         return Explanation(findings=(told(error),))
@@ -103,7 +104,8 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
 
     return Explanation(
         findings=ranked(
-            _finding(fact, readers | adders if _has_sums(fact) else readers, stated, once_more) for fact in seen.facts
+            _finding(fact, readers | adders if _has_sums(fact) else readers, stated, once_more, again)
+            for fact in seen.facts
         ),
         rounds=tuple(
             Round(
@@ -153,8 +155,10 @@ def _generators_kept() -> contextlib.AbstractContextManager[None]:
     return importlib.import_module("mechanisms.adapters.pytorch.streams").generators_kept()
 
 
-def _looked_at(replay: Any, *code: Any, runs: int, **settings: Any) -> Any:
+def _looked_at(replay: Any, *code: Any, runs: int, **settings: Any) -> tuple[Any, Callable[[int], None]]:
     """The look that shows most, a cause before a consequence: findings must not depend on who is in the batch.
+
+    The second runs the code on one of the datasets, with the draws of that look.
 
     Where none shows anything wrong, also whether batches are those of the claim (``runs`` that leave them to chance
     show whether all hold the record), and whether a round whose batch is empty gets noise.
@@ -166,11 +170,12 @@ def _looked_at(replay: Any, *code: Any, runs: int, **settings: Any) -> Any:
         if _shows(looks[-1]) == CAUSE or not looks[0].again:
             break
     seen = max(looks, key=_shows)
-    if any(fact.kind != Kind.NOT_FOLLOWED for fact in seen.facts):
-        return seen
-    first = replays[0]
-    sampled = first.sampling(runs)
-    return dataclasses.replace(seen, facts=(*sampled, *seen.facts) if sampled or seen.facts else first.skipped())
+    first, own = replays[0], replays[looks.index(seen)]
+    if all(fact.kind == Kind.NOT_FOLLOWED for fact in seen.facts):
+        sampled = first.sampling(runs)
+        facts = (*sampled, *seen.facts) if sampled or seen.facts else first.skipped()
+        seen = dataclasses.replace(seen, facts=facts)
+    return seen, own.once_more
 
 
 def _shows(seen: Any) -> int:
@@ -221,13 +226,14 @@ def _too_little(
         elif exceeds and not apart and (alone := each_alone(cost.weights, once_more)) is not None:
             lead, since = alone
             more += since
-        elif exceeds and not apart and cost.measured:
+        elif exceeds and not apart and cost.measured and not cost.copied:
             lead = place(cost.measured)
             more += multiplied_by(lead)
         times = cost.sensitivity / (stated.reach * stated.clip) if stated.clip else 0.0
         # as many clipping norms as there are parts of the batch that hold it
         rightly = not cost.weights and abs(times - words["times"]) <= SLACK * times
-        repeated = places.get("repeated", places["again"] if rightly else NOWHERE)
+        copied = place(cost.copied) if cost.copied else NOWHERE
+        repeated = places.get("repeated", places["again"] if rightly else copied)
         if repeated is not NOWHERE and not apart:
             lead = repeated
             more += held_again(lead)
@@ -300,7 +306,10 @@ def _noise_scale(places: dict[str, Place], readers: set[Frame], *, of_itself: bo
     return noise_scale(among_records(at, readers), at=at, draw=draw, what="the records or on their number")
 
 
-def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable[..., None]) -> Finding:
+def _finding(
+    fact: Any, readers: set[Frame], stated: Stated, once_more: Callable[..., None], again: Callable[[int], None]
+) -> Finding:
+    """``once_more`` runs the code as it is, ``again`` on the draws of the replay."""
     places: dict[str, Any] = {name: place(stack) if stack else NOWHERE for name, stack in fact.stacks.items()}
     if fact.kind == Kind.NOT_FOLLOWED:
         return not_followed(fact.words["why"], *places.values())
@@ -312,7 +321,7 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE and "added" in places:
         return same_noise(fact.words["leaf"], **places)
     if "skipped" in places:
-        skipped = places["skipped"]
+        skipped = decided_at(places["skipped"])
         return led(without_noise(fact.words["leaf"], skipped, places["noisy"]), skipped)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
         looped, chosen = places.pop("looped", NOWHERE), places.pop("chosen", NOWHERE)
@@ -328,7 +337,7 @@ def _finding(fact: Any, readers: set[Frame], stated: Stated, once_more: Callable
     if fact.kind == Kind.CHANGED_AFTER_RELEASE:
         number = places.get("number", NOWHERE)
         if number is NOWHERE and "scales" in fact.words:
-            runs = [(functools.partial(once_more, side), scale) for side, scale in enumerate(fact.words["scales"])]
+            runs = [(functools.partial(again, side), scale) for side, scale in enumerate(fact.words["scales"])]
             number = made_at(runs)
         made = "" if number is NOWHERE else f" ({'read' if 'number' in places else 'made'} at {spelled(number)})"
         scale = fact.words.get("scale", 1.0)

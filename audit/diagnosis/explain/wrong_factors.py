@@ -40,7 +40,7 @@ def each_alone(weights: Sequence[Any], once_more: Callable[..., None]) -> tuple[
     own = [[number for number in one.numbers if abs(number.value - one.before) <= SAME * one.before] for one in clipped]
     if len({round(one.by, 6) for one in clipped}) < 2 or not all(own):
         return None
-    at = place(own[0][-1].where)
+    at = place(own[0][0].where)
     lengths = [one.by * one.before for one in clipped]
     if max(lengths) - min(lengths) > SAME * max(lengths):
         return at, f" (each part is clipped by its own length, measured at {spelled(at)})"

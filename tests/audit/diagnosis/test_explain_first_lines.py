@@ -95,7 +95,7 @@ def test_only_a_number_that_is_read_as_a_deviation_is_called_one(noisy, given):
 
     pair = mechanisms.worst_case_pair(records=4, dimension=6, clip=3.0)
     (found,) = explain(step, pair, key=jax.random.key(0), claim=guarantees.gaussian(mu=1.0)).findings
-    assert ("is given the right deviation, 4" in found.says) is given, found.says
+    assert ("the deviation should be 4." in found.says) is given, found.says
 
 
 def test_the_line_that_returns_a_wrong_deviation_stands_first():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 
 import jax
 import numpy as np
@@ -48,7 +49,25 @@ def filled_up(seed, data):
     return released(x)
 
 
-@pytest.mark.parametrize("step", [hardest, filled_up])
+def by_the_longest_so_far(seed, data):
+    """Python reads the length of the longest record, and those of later parts are shrunk by it, too."""
+    torch.manual_seed(seed)
+    longest, total = 0.0, torch.zeros(steps.COLUMNS)
+    for part in data[0][poisson(data)].split(2):
+        longest = max(longest, float(part.norm(dim=1).max()))  # wrong
+        total += (part * torch.full((len(part), 1), min(1.0, steps.CLIP / longest))).sum(0)
+    return total + steps.noise()
+
+
+def column_by_column(seed, data):
+    """A norm over the batch, of a record that adds nearly nothing."""
+    torch.manual_seed(seed)
+    x = torch.relu(data[0] * -data[1][:, None].sign()) * torch.where(data[1] < -19, 1e-3, 1.0)[:, None]
+    lengths = x.norm(dim=0)  # wrong
+    return (x * (steps.CLIP / lengths)).sum(0) + steps.noise()
+
+
+@pytest.mark.parametrize("step", [hardest, filled_up, by_the_longest_so_far, column_by_column])
 def test_the_line_that_takes_records_by_the_others_stands_first(step):
     source, start = inspect.getsourcelines(step)
     (line,) = [start + at for at, text in enumerate(source) if "# wrong" in text]
@@ -77,6 +96,20 @@ def read_twice(seed, data):
     return sum(steps.clipped(data[0][part]).sum(0) for part in places.chunk(2)) + steps.noise()
 
 
+def turned_over_beside(seed, data):
+    torch.manual_seed(seed)
+    x = data[0][poisson(data)]
+    x = torch.cat([x, x.flip(1)])  # wrong
+    return released(x)
+
+
+def half_of_each(seed, data):
+    """Right: the two rows of a record are bounded together."""
+    torch.manual_seed(seed)
+    x = data[0][poisson(data)]
+    return steps.clipped(torch.cat([x, x.flip(1)])).sum(0) / 2 + steps.noise()
+
+
 def measured_too(seed, data):
     torch.manual_seed(seed)
     places = torch.nonzero(poisson(data)).flatten()
@@ -85,16 +118,39 @@ def measured_too(seed, data):
     return (2 * steps.clipped(rows)).sum(0) + steps.noise()
 
 
-def test_a_batch_that_holds_everybody_twice_is_named_where_it_is_made():
-    (found,) = explained(read_twice, clip=steps.CLIP).findings
-    source, start = inspect.getsourcelines(read_twice)
+@pytest.mark.parametrize("step", [read_twice, turned_over_beside])
+def test_a_batch_that_holds_everybody_twice_is_named_where_it_is_made(step):
+    (found,) = explained(step, clip=steps.CLIP).findings
+    source, start = inspect.getsourcelines(step)
     assert found.lines[0] == (__file__, start + 3), source[3]
     assert "a batch holds a record more than once" in found.says
+
+
+def test_two_rows_of_a_record_that_are_bounded_together_are_no_fault():
+    assert not explained(half_of_each, clip=steps.CLIP).findings
 
 
 def test_a_record_that_is_read_twice_and_summed_once_is_not_called_held_twice():
     (found,) = explained(measured_too, clip=steps.CLIP).findings
     assert "more than once" not in found.says
+
+
+def pairs_of_a_loop(seed, data):
+    """A coin for each record; those that are taken are clipped two by two."""
+    torch.manual_seed(seed)
+    taken = [place for place in range(len(data[0])) if torch.rand(()) < 0.5]
+    total = torch.zeros(steps.COLUMNS)
+    for first in range(0, len(taken), 2):
+        both = data[0][taken[first : first + 2]].sum(0)
+        total += steps.clipped(both[None])[0]  # wrong
+    return total + steps.noise()
+
+
+def test_records_that_share_a_bound_are_found_whoever_is_taken_by_chance():
+    (found,) = explained(pairs_of_a_loop).findings
+    source, start = inspect.getsourcelines(pairs_of_a_loop)
+    assert found.kind == "clipped_after_sum"
+    assert found.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text))
 
 
 def spread_over_rows(seed, data):
@@ -111,8 +167,8 @@ def test_few_numbers_are_named_where_they_are_spread():
 
 
 def nothing_for_nobody(x):
-    if len(x) == 0:
-        return torch.zeros(steps.COLUMNS)  # wrong
+    if len(x) == 0:  # wrong
+        return torch.zeros(steps.COLUMNS)
     return released(x)
 
 
@@ -121,13 +177,28 @@ def returned_at_once(seed, data):
     return nothing_for_nobody(data[0][poisson(data)])
 
 
+def divided_by_a_field(seed, data):
+    """The number of records that are drawn, which an object keeps."""
+    torch.manual_seed(seed)
+    x, own = data[0][poisson(data)], types.SimpleNamespace(size=1000)
+    own.size = max(len(x), 1)  # wrong
+    return released(x) / own.size
+
+
+def test_a_number_that_only_these_draws_make_is_named_where_it_is_made():
+    (found,) = explained(divided_by_a_field).findings
+    source, start = inspect.getsourcelines(divided_by_a_field)
+    assert found.kind == "changed_after_release"
+    assert found.lines[0] == (__file__, start + 4), source[4]
+
+
 def gone_on(seed, data):
     torch.manual_seed(seed)
     weights = steps.START.clone()
     for _ in range(2):
         x = data[0][poisson(data)]
-        if not len(x):
-            continue  # wrong
+        if not len(x):  # wrong
+            continue
         weights = weights - released(x)
     return weights
 

@@ -74,6 +74,13 @@ def everybody(seed, data):
     return total_of([column[places] for column in data]) + steps.noise()
 
 
+def the_last_one(seed, data):
+    torch.manual_seed(seed)
+    kept = torch.rand(len(data[0])) < steps.RATE
+    kept[-1] = True
+    return total_of([column[kept.nonzero().flatten()] for column in data]) + steps.noise()  # HERE
+
+
 def whole(seed, data):
     torch.manual_seed(seed)
     return total_of(data) + steps.noise()
@@ -90,6 +97,13 @@ def test_a_batch_of_everybody_is_named_where_it_is_chosen():
     assert found.lines[0] == (__file__, here(everybody)), found
     assert "in all 14 runs" in found.says
     assert "the batch chosen at" in found.says
+
+
+def test_a_place_that_is_always_taken_is_found_although_others_stand_there():
+    found = explained(the_last_one, claim=AS_SAMPLED).findings[0]
+    assert found.kind == "in_every_batch"
+    assert found.lines[0] == (__file__, here(the_last_one)), found
+    assert found.says.endswith("includes it every time.")
 
 
 def test_without_a_choice_the_sum_is_named():

@@ -105,6 +105,18 @@ def noise_before_clipping(seed, data):
     return steps.clipped(rows).sum(0)
 
 
+def noisy(values):
+    return values + steps.CLIP * steps.NOISE * torch.randn(values.shape)
+
+
+def noise_on_records_by_a_helper(seed, data):
+    """Records that a larger one leaves as they are, and that are too long for their noise."""
+    torch.manual_seed(seed)
+    rows = 20 * torch.tanh(steps.gradients(steps.START, *data))
+    rows = noisy(rows)  # released_without_noise
+    return steps.clipped(rows).sum(0)
+
+
 def bound_as_a_number(seed, data):
     torch.manual_seed(seed)
     rows = steps.gradients(steps.START, *data)
@@ -324,6 +336,7 @@ WRONG = [
     noise_drawn_once,
     last_step_without_noise,
     noise_before_clipping,
+    noise_on_records_by_a_helper,
     bound_as_a_number,
     momentum_of_clean_sums,
     added_to_a_part,

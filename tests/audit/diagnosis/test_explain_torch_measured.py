@@ -169,6 +169,13 @@ def biases_left_out(seed, data):
     return [torch.einsum("n,n...->...", factors, part) + CLIP * NOISE * torch.randn(2) for part in parts.values()]
 
 
+def half_of_what_is_put_together(seed, data):
+    torch.manual_seed(seed)
+    rows = torch.cat([data[0][:, :3], data[0][:, 3:]], 1)
+    factors = (CLIP / rows[:, :2].norm(dim=1)).clamp(max=1.0)  # wrong
+    return torch.einsum("n,n...->...", factors, rows) + CLIP * NOISE * torch.randn(COLUMNS)
+
+
 def largest_part(seed, data):
     """A loop over records, whose lengths Python reads."""
     torch.manual_seed(seed)
@@ -200,7 +207,8 @@ def shares_too_large(seed, data):
     bound = share(CLIP, 2)
     out = []
     for part in data[0].split(2, dim=1):
-        factors = (bound / part.norm(dim=1)).clamp(max=1.0)
+        lengths = part.norm(dim=1)  # measured
+        factors = (bound / lengths.clamp(min=1e-9)).clamp(max=1.0)
         out.append(torch.einsum("n...,n->...", part, factors) + CLIP * NOISE * torch.randn(2))
     return out
 
@@ -212,11 +220,13 @@ def divided_by_everybody(seed, data):
     return (rows.sum(0) + CLIP * NOISE * torch.randn(COLUMNS)) / count
 
 
+MEASURED = inspect.getsourcelines(shares_too_large)[1] + 5
 SINCE = {
     biases_left_out: "(of what test_explain_torch_measured.py:",
+    half_of_what_is_put_together: "measures its length as",
     largest_part: "measures its length as",
     each_part_alone: "(each part is clipped by its own length, measured at test_explain_torch_measured.py:",
-    shares_too_large: ", to 0.4204, from test_explain_torch_measured.py:",
+    shares_too_large: f"{MEASURED}, to 0.4204, from test_explain_torch_measured.py:",
     divided_by_everybody: "that is not the same for both datasets (made at test_explain_torch_measured.py:",
 }
 

@@ -239,6 +239,34 @@ def test_shares_that_are_half_of_the_noise_are_too_little():
     assert only.kind is Kind.TOO_LITTLE_NOISE
 
 
+def two_shares(data):
+    return [total_of(tuple(leaf[at::2] for leaf in data)) + WIDE / 2**0.5 * torch.randn(steps.COLUMNS) for at in (0, 1)]
+
+
+OUT = {
+    "a metric is read": (lambda one, other, total: total + 0 * float(one.square().sum() + other.square().sum()), 1),
+    "the sum and what follows from it": (lambda one, other, total: (total, total.square().sum(), total.mean()), 1),
+    "one share": (lambda one, other, total: (total, one), 0),
+    "the mean of one share": (lambda one, other, total: (total, one.mean()), 0),
+}
+
+
+@pytest.mark.parametrize("what", OUT)
+def test_only_the_releases_that_reach_an_output_count(what):
+    out, judged = OUT[what]
+
+    def step(seed, data):
+        torch.manual_seed(seed)
+        one, other = two_shares(data)
+        return out(one, other, one + other)
+
+    told = explained(step)
+    assert len(told.rounds) == judged
+    assert all(one.noise_deviation == pytest.approx(WIDE) for one in told.rounds)
+    assert len(told.not_judged) == 1 - judged
+    assert not told.suspicions
+
+
 def used_again(seed, data):
     torch.manual_seed(seed)
     total, noise = total_of(data), steps.noise()
@@ -279,7 +307,15 @@ def kept_by_loss(seed, data):
     return best[1]
 
 
-@pytest.mark.parametrize("step", [zeros_for_some, sign_by_data, kept_by_loss])
+def halved_far_out(seed, data):
+    """The loss is far from where the branch turns, and a larger record turns it."""
+    torch.manual_seed(seed)
+    x, y = data
+    loss = float(((x @ steps.START - y) ** 2).mean())  # not_followed
+    return steps.clipped(steps.gradients(steps.START, x, y) * (0.01 if loss > 1000 else 1.0)).sum(0) + steps.noise()
+
+
+@pytest.mark.parametrize("step", [zeros_for_some, sign_by_data, kept_by_loss, halved_far_out])
 def test_what_a_branch_decides_is_told_at_its_line(step):
     (kind, line), told = marked(step), explained(step).findings
     assert [one.kind for one in told] == [kind]

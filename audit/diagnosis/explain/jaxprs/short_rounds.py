@@ -36,7 +36,7 @@ class Cause:
     more: str = ""
     """A clause about what the record moves."""
     known: float | None = None
-    """The right deviation, where the function of that line is given it."""
+    """The right deviation, where the function of that line is given it or its factors."""
     after: str = ""
     """One more sentence."""
     weight: Weight | None = None

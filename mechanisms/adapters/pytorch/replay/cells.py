@@ -41,6 +41,7 @@ class Event:
     carried: Stack = ()
     bounded: Stack = ()
     measured: Stack = ()
+    copied: Stack = ()
     each: bool = False
     sized: tuple[Stack, ...] = ()
     uneven: Stack = ()
@@ -61,6 +62,11 @@ class Event:
     """Whether it is only seen as a part of another."""
     parts: tuple[Event, ...] = ()
     """The releases that it is a sum of."""
+
+    @property
+    def leaves(self) -> set[Event]:
+        """The releases that it is made of in the end, or itself."""
+        return set().union(*(part.leaves for part in self.parts)) or {self}
 
     @property
     def known(self) -> bool:
@@ -95,6 +101,8 @@ class Cell:
     """Where the number was made by which records were multiplied there, if it is not known how."""
     joined: Stack = ()
     """Where parts of records were last put together."""
+    copied: Stack = ()
+    """Where the record came to have several rows, as far as it still has them or had them when they were summed."""
     graded: bool = False
     """Whether a backward pass made it, or something that it is made of."""
     row: int | None = None
@@ -245,6 +253,7 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor, where: Stack) -> Cell
         bounded=new.bounded or old.bounded,
         each=new.each if new.bounded else old.each,
         weights=tuple(dict.fromkeys((*old.weights, *new.weights))),
+        copied=new.copied or old.copied,
         left=new.left or old.left or apart,
         left_sum=new.left_sum or old.left_sum or (apart and (new.summed or old.summed)),
         noised=new.noised or old.noised,

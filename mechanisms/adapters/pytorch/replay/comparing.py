@@ -101,6 +101,7 @@ def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
                 carried=top.carried,
                 bounded=top.bounded,
                 measured=top.measured,
+                copied=top.copied,
                 each=top.each,
                 weights=_weights(moved),
                 sized=top.sized,

@@ -16,10 +16,10 @@ OTHER_NUMBER = ", as a number that is not the same for both datasets"
 CHANGED, BARE, UNSEEN = "changed_after_release", "released_without_noise", "not_followed"
 
 
-def differing(one: Run, other: Run, grows: Callable[[Stack], bool]) -> tuple[list[Fact], bool]:
+def differing(one: Run, other: Run, exceeds: Callable[[Stack], bool]) -> tuple[list[Fact], bool]:
     """The facts, and whether something differs that cannot be looked through.
 
-    ``grows`` says whether single records that get noise at a place are not bounded there.
+    ``exceeds`` says whether single records that get noise at a place are not bounded there.
     """
     if one.releases.ended or other.releases.ended:
         return [], False
@@ -40,7 +40,7 @@ def differing(one: Run, other: Run, grows: Callable[[Stack], bool]) -> tuple[lis
         if not apart_from(one.outputs[name].value, mine.value):
             continue
         cell, stops = mine.cell, other.numbers or one.numbers
-        if cell is not None and cell.drowned and grows(cell.noised):
+        if cell is not None and cell.drowned and exceeds(cell.noised):
             stacks = {"at": cell.summed, "noised": cell.noised, "bounded": cell.drowned}
             bare[tuple(stacks.items())].append(name)
         elif cell is None or cell.opaque:

@@ -87,6 +87,8 @@ class Bank:
     def __init__(self, place: Place | None = None, *, taken: float | None = 0.0, company: tuple[bool, ...] = ()):
         self._values: dict[Slot, torch.Tensor] = {}
         self.place, self.taken, self._company = place, taken, company
+        self._begun: dict[Slot, int] = {}
+        """In which phase each place first drew one number."""
         self.in_company = False
         """Whether a draw was made to take or leave other records."""
         self.permuted = False
@@ -114,8 +116,8 @@ class Bank:
         self.permuted |= name == "randperm"
         if known is None:
             if self.place is not None:
-                self._choose(name, value, self.place.index, self._others(value))
-                self._choose_alone(name, value, slot[-1] - 1)
+                self._choose(name, value, self.place.index, self._others(value.numel()))
+                self._choose_alone(name, value, slot)
             self._values[slot] = value.clone()
             return
         if known.shape == value.shape:
@@ -135,11 +137,10 @@ class Bank:
             self._choose(name, value, common, {})
             self._values[slot] = value.clone()
 
-    def _others(self, value: torch.Tensor) -> dict[int, bool]:
-        """Which of the other records are taken and left, as far as that is fixed."""
+    def _others(self, count: int) -> dict[int, bool]:
+        """Which of the other records, among the first ones, are taken and left, as far as that is fixed."""
         assert self.place is not None
-        common = min(self.place.records, value.numel())
-        others = (place for place in range(common) if place != self.place.index)
+        others = (place for place in range(min(self.place.records, count)) if place != self.place.index)
         return dict(zip(others, self._company, strict=False))
 
     def _choose(self, name: str, value: torch.Tensor, index: int, others: dict[int, bool]) -> None:
@@ -164,14 +165,24 @@ class Bank:
         if index < len(numbers):
             numbers[index] = takes
 
-    def _choose_alone(self, name: str, value: torch.Tensor, passed: int) -> None:
-        """The same where a loop over records draws one number for each: ``passed`` records came before this one."""
-        if self.place is None or self.taken is None or value.numel() != 1 or passed != self.place.index:
+    def _choose_alone(self, name: str, value: torch.Tensor, slot: Slot) -> None:
+        """The same where a loop over records draws one number for each."""
+        if self.place is None or self.taken is None or value.numel() != 1:
+            return
+        phase, *where, passed = slot
+        # noise that meets data inside of the loop begins the count anew
+        begun = self._begun.setdefault((*where,), phase) == phase
+        others = self._others(self.place.records) if begun else {}
+        takes = others.get(passed - 1, passed - 1 == self.place.index or None)
+        if takes is None:
             return
         if name in UNIFORM and value.is_floating_point():
-            value.fill_(self.taken)
+            value.fill_(self.taken if takes else LARGEST_UNIFORM - self.taken)
         elif name in ("bernoulli", "bernoulli_"):
-            value.fill_(1)
+            value.fill_(int(takes))
+        else:
+            return
+        self.in_company |= bool(others)
 
     def _permute(self, slot: Slot, known: torch.Tensor, value: torch.Tensor) -> None:
         """The order of fewer records is that of more without the others."""

@@ -46,6 +46,8 @@ class Cost:
     """Where records last went through something that is not linear, as clipping is."""
     measured: Stack = ()
     """Where the number was made by which they were multiplied there, if it is not known how."""
+    copied: Stack = ()
+    """Where the record came to have several rows that are summed."""
     each: bool = False
     """Whether that bounds every coordinate by itself."""
     weights: tuple[Weight, ...] = ()

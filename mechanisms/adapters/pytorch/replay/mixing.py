@@ -29,7 +29,7 @@ OTHER_BATCHES = Fact(
         "size is computed from the number of records, or those that were taken and others fill a fixed number of places"
     },
 )
-DEPENDS = "what the record adds to the sum depends on the other records, and the line that makes it so was not found"
+UNPLACED = "what the record adds to the sum depends on the other records, and the line that makes it so was not found"
 REPEATED = (
     "a batch holds a record more than once, as where it is padded with copies, and how often depends on the other "
     "records"
@@ -182,7 +182,7 @@ def _bent_at(event: Event, bends: list[dict[Slot, Bend]], backward: set[Stack]) 
             found.append((event.bent_sum if bend.where == event.bent else bend.summed or event.bent_sum, bend.where))
     if not found and event.bent in {bend.where for bend in bends[1].values()}:
         # it was looked at, and what the record adds there is the same among others
-        return Fact(kind="not_followed", stacks={"at": event.origin}, words={"why": DEPENDS})
+        return Fact(kind="not_followed", stacks={"at": event.origin}, words={"why": UNPLACED})
     if not found:
         return event.bent_sum, event.bent
     return found[0][0], *(where for _, where in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 
@@ -84,6 +85,10 @@ class Releases:
         self.round, self.most = 1, math.inf
         """The round, and the last one that is followed."""
         self._fresh, self._stored = False, 0
+        self._told: set[Event] = set()
+        """That reached an output."""
+        self._made_of: dict[Event, list[Event]] = collections.defaultdict(list)
+        """The sums of several releases, by each of these."""
         self._sums: dict[Slot, tuple[torch.Tensor, frozenset[int]]] = {}
         """What noise was added to, as far as it is summed, and the noise's draws; nothing has been made of it yet."""
 
@@ -160,6 +165,7 @@ class Releases:
                 event.carried = event.carried or done.where
             event.bends |= cell.bends
             event.weights = cell.weights or event.weights
+            event.copied = cell.copied or event.copied
             event.mixed, event.bent = event.mixed or cell.mixed, event.bent or cell.bent
             done.out.copy_(torch.where(hidden, kept.result, done.out.detach()))
             if event.moved:
@@ -180,24 +186,39 @@ class Releases:
             for event in events:
                 event.exact = False
             return done.events
-        for event in events:
+        joined.parts = tuple(events)
+        relatives = {other for leaf in joined.leaves for other in (leaf, *self._made_of[leaf])}
+        # what is made besides of a release that has reached an output tells nothing more
+        joined.superseded = not self._told.isdisjoint(relatives)
+        for event in [] if joined.superseded else events:
             event.superseded = True
-        joined.parts = tuple(part for event in events for part in event.parts or (event,))
+        for leaf in joined.leaves:
+            self._made_of[leaf].append(joined)
         self.events.append(joined)
         return (joined,)
 
     def put_out(self, cell: Cell) -> None:
-        """These releases reach an output: a sum that is made of one besides, as a metric is, tells nothing more."""
-        for event in cell.events:
-            sums = [one for one in self.events if event in one.parts]
-            if not event.superseded or not sums:
-                continue
+        """These releases reach an output: a sum that is made of one besides, as a metric is, tells nothing more.
+
+        Nor does a sum of several that reaches none, where another one of them does.
+        """
+        # an optimiser has taken its step, or it is the end
+        self.new_round()
+        new = {*cell.events} - self._told
+        self._told |= new
+        for event in new:
             event.superseded = False
-            for one in sums:
-                if any(part.superseded for part in one.parts):
-                    one.exact = False
-                else:
-                    one.superseded = True
+        for one in {one for event in new for leaf in event.leaves for one in self._made_of[leaf]}:
+            relatives = {other for leaf in one.leaves for other in (leaf, *self._made_of[leaf])} - {one}
+            others = {other for other in relatives & self._told if not self._follows(other)}
+            if self._follows(one) or (others and one not in self._told):
+                one.superseded = True
+            elif others:
+                one.exact = False
+
+    def _follows(self, event: Event) -> bool:
+        """Whether a sum of releases is made of nothing but what reaches an output."""
+        return bool(event.parts) and all(part in self._told or self._follows(part) for part in event.parts)
 
     def _covered_again(self, done: Operation, cell: Cell, meeting: Meeting, covering: Cell) -> Cell:
         """More noise on what has some: both count, while nothing was made of it yet."""
@@ -282,6 +303,7 @@ class Releases:
             carried=cell.carried,
             bounded=cell.bounded,
             measured=cell.measured,
+            copied=cell.copied,
             each=cell.each,
             weights=cell.weights,
             sized=covering.sized if done.kwargs.get("alpha", 1) in (1, -1) else (done.where, *covering.sized),

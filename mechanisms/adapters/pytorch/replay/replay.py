@@ -10,19 +10,15 @@ from typing import Any
 import torch
 
 from mechanisms.adapters.pytorch.replay import uneven_noise
-from mechanisms.adapters.pytorch.replay.comparing import (
-    first_sums_differ,
-    length_of,
-    releases_differ,
-    round_costs,
-)
+from mechanisms.adapters.pytorch.replay.comparing import length_of, releases_differ, round_costs
 from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, differing
 from mechanisms.adapters.pytorch.replay.draws import Bank
 from mechanisms.adapters.pytorch.replay.empty_batches import Nobody, lines_run, turned_away, without_noise
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.joint_noise import rounds_depend, squared_length
-from mechanisms.adapters.pytorch.replay.mixing import SLACK, Company, mixing, other_batches
+from mechanisms.adapters.pytorch.replay.mixing import SLACK, UNPLACED, Company, mixing, other_batches
 from mechanisms.adapters.pytorch.replay.names import MUCH, holding, together, unbounded
+from mechanisms.adapters.pytorch.replay.read_numbers import Numbers
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches
 from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise, reused_states
 from mechanisms.adapters.pytorch.replay.run import Run
@@ -111,7 +107,8 @@ class Replay(Runs):
         if not self._about_tensors(one, other) and self._stated is not None and not dependent:
             places = {"repeated": other.repeated, "again": other.again, "begun": other.begun}
             short = short_rounds(costs, self._stated, last=self._last_round(), **places)
-            if short is not None:
+            # a record of another size may take another way than both datasets
+            if short is not None and (short[1] is told or not self._about_numbers(one, other)):
                 fact, told = short
                 self._facts.append(fact)
         self._about_unknown(other)
@@ -166,7 +163,7 @@ class Replay(Runs):
             opaque += (f"what comes after the first {len(one.releases.meetings)} releases, for want of memory",)
         releases = {event.stack for event in other.releases.events}
         return Seen(
-            facts=tuple(self._with_number(fact, one, other) for fact in self._facts),
+            facts=tuple(map(self._numbers(one, other).beside, self._facts)),
             costs=tuple(costs),
             draws=len({draw.stack for draw in other.draws}),
             releases=len(releases),
@@ -223,12 +220,14 @@ class Replay(Runs):
 
     def _about_outputs(self, one: Run, other: Run) -> bool:
         """What still differs at the end; whether something does that cannot be looked through."""
-        told, unseen = differing(one, other, lambda noised: self._grows_before_its_noise(noised, one, other))
+        told, unseen = differing(one, other, lambda noised: self._exceeds_its_noise(noised, one, other))
         self._facts += told
         return unseen
 
-    def _grows_before_its_noise(self, noised: Stack, one: Run, other: Run) -> bool:
-        """Whether single records that get noise are not bounded there: a larger one is larger than it."""
+    def _exceeds_its_noise(self, noised: Stack, one: Run, other: Run) -> bool:
+        """Whether single records that get noise are not bounded there: one is too long for it, or a larger one is."""
+        if self._stated and other.over_noise[noised] * self._stated > 1 + SLACK:
+            return True
         larger = None if self._place is None else enlarged(self._with, self._place.index, FACTOR)
         run = None if larger is None else self._further(larger, one)
         return run is not None and run.noised[noised] > MUCH * other.noised[noised] > 0
@@ -258,9 +257,25 @@ class Replay(Runs):
         ]
         if not suspects:
             return
-        if self._place is not None:
-            company = Company(one, other, pair, self._place, self._further)
-            self._facts += mixing(company, other, suspects, elsewhere=self._elsewhere(one, other))
+        if self._place is None:
+            return
+        company = Company(one, other, pair, self._place, self._further)
+        found = mixing(company, other, suspects, elsewhere=self._elsewhere(one, other))
+        numbers = self._numbers(one, other)
+        if any(fact.words.get("why") == UNPLACED for fact in found):
+            found = numbers.mixing() or self._mixed_by_another(one, other, pair, suspects) or found
+        self._facts += map(numbers.through, found)
+
+    def _mixed_by_another(self, one: Run, other: Run, pair: tuple[Any, Any], suspects: list[int]) -> list[Fact]:
+        """The line that another record shows, where this one adds too little."""
+        assert self._place is not None
+        larger = enlarged(pair[1], self._place.index, -FACTOR)
+        run = None if larger is None else self._further(larger, one)
+        if run is None or run.releases.astray or len(run.releases.events) != len(other.releases.events):
+            return []
+        company = Company(one, run, (pair[0], larger), self._place, self._further)
+        found = mixing(company, run, suspects, elsewhere=self._elsewhere(one, run))
+        return [fact for fact in found if fact.words.get("why") != UNPLACED]
 
     def _elsewhere(self, one: Run, other: Run) -> bool:
         """Whether a batch holds others on the two datasets, beside the one record."""
@@ -353,36 +368,18 @@ class Replay(Runs):
             why = "the deviation of the noise could not be followed from where it is drawn to where it is added"
             self._say("not_followed", {"at": unknown[0].stack}, why=why)
 
-    def _about_numbers(self, one: Run, other: Run) -> None:
-        """Numbers of the data that Python reads: whether others in their place would change what is released."""
-        read = [] if self._facts else other.ledger.read_otherwise()
-        runs = [self._further(self._without, None, swayed=dict.fromkeys(read, up)) for up in (True, False) if read]
-        # an error in one of them is that of a check, as of labels that one_hot is given
-        ended = [run for run in runs if run is not None]
-        if read and (not ended or any(releases_differ(one, run) for run in ended)):
-            why = "what is released depends on a number of the data that Python reads, as a branch on a loss does"
-            self._say("not_followed", {"at": read[-1]}, why=f"{why}; here both datasets take the same way")
+    def _about_numbers(self, one: Run, other: Run) -> bool:
+        found = [] if self._facts else self._numbers(one, other).deciding_alike()
+        self._facts += found
+        return bool(found)
 
-    def _with_number(self, fact: Fact, one: Run, other: Run) -> Fact:
-        """A released value that meets a number of the data: with where Python read it, if it is such a number."""
-        if fact.words.get("origin") != OTHER_NUMBER:
-            return fact
-        deciding = []
-        for where in reversed(other.ledger.read_otherwise()):
-            again = self._further(self._without, None, swayed={where: True})
-            if again is not None and releases_differ(one, again):
-                deciding.append((first_sums_differ(one, again), where))
-        if not deciding:
-            scales = other.scales.get(fact.stacks["at"])
-            return fact if scales is None else dataclasses.replace(fact, words={**fact.words, "scales": scales})
-        # one that changes no sum does something else
-        _, number = min(deciding, key=lambda found: found[0])
-        return dataclasses.replace(fact, stacks={**fact.stacks, "number": number})
+    def _numbers(self, one: Run, other: Run) -> Numbers:
+        return Numbers(one, other, lambda swayed: self._further(self._without, None, swayed=swayed))
 
     def _changes(self, one: Run, run: Run, scale: float) -> bool:
         """Whether a record of another size changes a released value, where the record as it is shows nothing."""
         told, _ = ([], False) if self._facts else differing(one, run, lambda noised: False)
-        changed = [self._with_number(fact, one, run) for fact in told if fact.kind == CHANGED]
+        changed = [self._numbers(one, run).beside(fact) for fact in told if fact.kind == CHANGED]
         self._facts += [dataclasses.replace(fact, words={**fact.words, "scale": scale}) for fact in changed]
         return bool(changed)
 

@@ -56,7 +56,9 @@ class Results:
         self._numbers: dict[float, Stack] = {}
         """The same by the number."""
         self.noised: dict[Stack, float] = collections.defaultdict(float)
-        """Where noise met single records, and their largest number there."""
+        """Where noise met single records, and how long the longest is there."""
+        self.over_noise: dict[Stack, float] = collections.defaultdict(float)
+        """The same over the deviation of that noise."""
         self.choosing: set[int] = set()
         """Draws that chose something."""
         self.cuts: dict[int, Cut] = {}
@@ -133,8 +135,11 @@ class Results:
 
     def _on_records(self, done: Operation, found: Cell) -> Cell:
         """Noise on single records."""
-        largest = max((float(part.detach().abs().max()) for part, cell in done.pairs if cell.data and part.numel()))
-        self.noised[done.where] = max(largest, self.noised[done.where])
+        rows = [part.detach().reshape(len(part), -1) for part, cell in done.pairs if cell.data and part.numel()]
+        length = max(float(part.norm(dim=1).max()) for part in rows)
+        deviation = max(float(done.variance(part).max().sqrt()) for part, cell in done.pairs if cell.noise)
+        self.noised[done.where] = max(length, self.noised[done.where])
+        self.over_noise[done.where] = max(length / deviation, self.over_noise[done.where]) if deviation else 0.0
         return dataclasses.replace(found, noised=found.noised or done.where)
 
     def _noise(self, done: Operation) -> Cell:
@@ -222,6 +227,7 @@ class Results:
         found.drowned = next((cell.drowned for cell in reversed(own) if cell.drowned), ())
         found.left, found.left_sum = next(((cell.left, cell.left_sum) for cell in own if cell.left), ((), ()))
         found.carried = next((cell.carried for cell in own if cell.carried), ())
+        found.copied = next((cell.copied for cell in own if cell.copied), ())
         ragged, out = any(cell.ragged for cell in own), done.out
         comparable = out.is_floating_point() or out.dtype == torch.bool
         if comparable and out.dim() and 0 < len(out) <= MOST_ROWS:
@@ -235,7 +241,8 @@ class Results:
         found.numbers, found.weights = weighed(done, found.row, mixed=found.mixed, backward=backward)
         if (weight := by_python(done, self.own_reads)) is not None:
             found.weights = (weight,)
-        found.joined = done.where if done.name == "cat" else next((cell.joined for cell in own if cell.joined), ())
+        kept = (cell.joined for part, cell in done.pairs if cell.joined and part.numel() <= out.numel())
+        found.joined = done.where if done.name == "cat" else next(kept, ())
         found.graded = backward or any(cell.graded for cell in own)
         if found.summed == done.where and done.name in TAKING:
             self.taken.add(done.where)

@@ -38,6 +38,8 @@ from mechanisms.adapters.pytorch.replay.storages import covers, elements, tensor
 from mechanisms.adapters.pytorch.replay.terms import laid, nothing
 from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number
 
+Sway = tuple[float, float]
+"""Factors that numbers get in turns."""
 COPYING = frozenset(("stack", "cat"))
 """What single records are put together by."""
 
@@ -55,7 +57,7 @@ class Run(Results, TorchDispatchMode):
 
     Where noise meets data the result becomes the reference's: from there on both sides are equal, as in the proof of
     adaptive composition. What differs later was never covered by noise. ``swayed`` are places where numbers of the data
-    are given to Python as others, and in which turns.
+    are given to Python as others, with the factors that they get in turns.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Run(Results, TorchDispatchMode):
         bank: Bank,
         reference: Run | None = None,
         seedings: Seedings | None = None,
-        swayed: dict[Stack, bool] | None = None,
+        swayed: dict[Stack, Sway] | None = None,
     ):
         TorchDispatchMode.__init__(self)
         Results.__init__(self, reference, bank.place)
@@ -306,13 +308,12 @@ class Run(Results, TorchDispatchMode):
         self.own_reads.append(number)
 
     def _sway(self, number: Any, part: torch.Tensor) -> Any:
-        """Another number in its place, to see whether it decides anything: up and down in turns."""
+        """Another number in its place, to see whether it decides anything."""
         cell = self.memory.get(part)
         if cell is None or not cell.data or stack() not in self._swayed:
             return number
         self._turns += 1
-        up = self._turns % 2 == self._swayed[stack()]
-        return number is False if isinstance(number, bool) else number * (1.5 if up else 0.5)
+        return number is False if isinstance(number, bool) else number * self._swayed[stack()][self._turns % 2]
 
 
 def _copied(part: Any) -> Any:

@@ -12,7 +12,7 @@ from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.not_a_number import not_a_number
 from mechanisms.adapters.pytorch.replay.records import place_of_record, tensors_in
-from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.run import Run, Sway
 from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.streams import generators_kept, seed_all
@@ -59,7 +59,7 @@ class Runs:
         stirred: bool = False,
         seedings: Seedings | None = None,
         bank: Bank | None = None,
-        swayed: dict[Stack, bool] | None = None,
+        swayed: dict[Stack, Sway] | None = None,
         rounds: float = math.inf,
     ) -> Run:
         run = Run(bank or self._bank, reference, seedings, swayed)
@@ -104,6 +104,10 @@ class Runs:
         why = f"in {ATTEMPTS} runs the record changed nothing that is released: {reason}"
         self._say("not_followed", {}, why=why)
         return one, other
+
+    def once_more(self, side: int) -> None:
+        """One dataset again, the first or the second, on the same draws."""
+        self._further((self._without, self._with)[side], None)
 
     def _of_another_seed(self) -> Run | None:
         return self._further(self._with, None, seed=self._seed + 1, stirred=True, seedings=Seedings())

@@ -63,9 +63,9 @@ class Sampler:
         return self._joins(draw, most) is False
 
     def chosen_at(self, rate: float) -> Stack:
-        """Where the first batch is chosen: where numbers become a choice, or else where they are drawn or changed.
+        """Where the first batch is chosen: where numbers become a choice.
 
-        The latter if they are compared with the claim's own rate.
+        If they are compared with the claim's own rate, where they were changed before, or places are made of them.
         """
         draw = self._own_draw()
         if draw is None:
@@ -75,7 +75,7 @@ class Sampler:
             return draw.stack
         limit = None if cut.limits is None or not cut.limits.numel() else float(cut.limits.flatten()[-1])
         if limit is not None and any(abs(limit - right) <= SLACK * right for right in (rate, 1 - rate)):
-            return next(iter(cut.sized), draw.stack)
+            return next(iter(cut.sized), self.other.chosen_at or draw.stack)
         return cut.where
 
     def fixed(self, rate: float) -> Fact | None:
@@ -96,21 +96,28 @@ class Sampler:
         return None
 
     def always_there(self, runs: int, rate: float, without: Any) -> Fact | None:
-        """That the record moves the first round of so many runs, in which nothing made a batch hold it."""
-        fact, everybody = None, True
+        """That the record moves the first round of so many runs, in which nothing made a batch hold it.
+
+        If batches differ in more than the record, as where the last one is always taken, it must be seen in each.
+        """
+        fact, everybody, held = None, True, True
         for number in range(runs):
             bank, more = Bank(self.place, taken=None), {"seed": self.seed + 1 + number, "stirred": True, "rounds": 1}
             one = self.further(without, None, bank=bank, **more)
             other = None if one is None else self.further(self.dataset, one, bank=bank, **more)
             fact = None if other is None else _moved_at_first(other)
-            if fact is None or one is None or other is None or not same_batches(one.batches, other.batches, self.place):
+            if fact is None or one is None or other is None:
+                return None
+            held &= self.place.index in other.batches[0]
+            if not held and not same_batches(one.batches, other.batches, self.place):
                 return None
             own = [cut for draw, cut in other.cuts.items() if other.draws[draw].picks and other.draws[draw].round == 1]
             everybody &= bool(own) and all(cut.everybody for cut in own)
         taken = self.chosen_at(rate)
         if fact is None or not taken:
             return fact
-        return dataclasses.replace(fact, stacks={**fact.stacks, "taken": taken}, words={"everybody": everybody})
+        words = {"everybody": everybody, "held": held}
+        return dataclasses.replace(fact, stacks={**fact.stacks, "taken": taken}, words=words)
 
     def _own_draw(self) -> Draw | None:
         """The only draw of the first round that gives the record a number of its own."""

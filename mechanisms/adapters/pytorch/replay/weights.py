@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.storages import covers
 
 WHOLE = -1
 """In place of a row: all of a tensor is the record's, which the other side lacks."""
@@ -80,7 +81,8 @@ def weighed(
     value = float(_entries(done.out, row, rows).flatten()[0])
     inside = [_entries(part, row, rows).double().abs() for part, _ in own]
     graded = not backward and any(cell.graded for _, cell in own)
-    joined = () if made else next((cell.joined for _, cell in own if cell.joined), ())
+    # whoever takes a part of what was put together leaves out the rest
+    joined = () if made else next((cell.joined for part, cell in own if cell.joined and covers(part)), ())
     return (*numbers, Number(done.where, value, not made, _is_whole(value, inside), graded, mixed, joined)), ()
 
 
