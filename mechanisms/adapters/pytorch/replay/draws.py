@@ -115,9 +115,7 @@ class Bank:
         known = self._values.get(slot)
         self.permuted |= name == "randperm"
         if known is None:
-            if self.place is not None:
-                self._choose(name, value, self.place.index, self._others(value.numel()))
-                self._choose_alone(name, value, slot)
+            self._choose(name, value, self._wanted(value, slot))
             self._values[slot] = value.clone()
             return
         if known.shape == value.shape:
@@ -134,55 +132,44 @@ class Bank:
         axis, common = axes[0], min(known.size(axes[0]), value.size(axes[0]))
         value.narrow(axis, 0, common).copy_(known.narrow(axis, 0, common))
         if value.size(axis) > known.size(axis):
-            self._choose(name, value, common, {})
+            self._choose(name, value, {common: True} if self._wanted(value, slot) else {})
             self._values[slot] = value.clone()
 
-    def _others(self, count: int) -> dict[int, bool]:
-        """Which of the other records, among the first ones, are taken and left, as far as that is fixed."""
-        assert self.place is not None
-        others = (place for place in range(min(self.place.records, count)) if place != self.place.index)
-        return dict(zip(others, self._company, strict=False))
+    def _wanted(self, value: torch.Tensor, slot: Slot) -> dict[int, bool]:
+        """Which numbers of a draw are to take a record, and which to leave it out.
 
-    def _choose(self, name: str, value: torch.Tensor, index: int, others: dict[int, bool]) -> None:
-        """Let a Poisson sampler take the record: a batch without it shows nothing of what it does.
-
-        Its draw has one number for each record, in a row, a column or any other shape with one long axis.
+        One has a number for each record, in a row, a column or any other shape with one long axis; or a loop over
+        records draws one number for each.
         """
-        if self.place is None or self.taken is None or value.numel() != max(value.shape, default=0):
-            return
-        if value.numel() not in (self.place.records, self.place.records + 1):
-            return
+        many = value.numel()
+        if self.place is None or self.taken is None:
+            return {}
+        records, own = self.place.records, self.place.index
+        company = dict(zip((place for place in range(records) if place != own), self._company, strict=False))
+        if many == max(value.shape, default=0) and many in (records, records + 1):
+            found = {place: taken for place, taken in {**company, own: True}.items() if place < many}
+        elif many == 1:
+            phase, *where, passed = slot
+            # noise that meets data inside of the loop begins the count anew
+            begun = self._begun.setdefault((*where,), phase) == phase
+            found = {**(company if begun else {}), own: True}
+            found = {0: found[passed - 1]} if passed - 1 in found else {}
+        else:
+            found = {}
+        return found
+
+    def _choose(self, name: str, value: torch.Tensor, wanted: dict[int, bool]) -> None:
+        """Let a Poisson sampler take the record, and leave others: a batch without it shows nothing of what it does."""
         if name in UNIFORM and value.is_floating_point():
-            takes, leaves = self.taken, LARGEST_UNIFORM - self.taken
+            takes = self.taken or 0.0
+            leaves = LARGEST_UNIFORM - takes
         elif name in ("bernoulli", "bernoulli_"):
             takes, leaves = 1, 0
         else:
             return
-        numbers = value.view(-1)
-        for place, taken in others.items():
-            numbers[place] = takes if taken else leaves
-            self.in_company = True
-        if index < len(numbers):
-            numbers[index] = takes
-
-    def _choose_alone(self, name: str, value: torch.Tensor, slot: Slot) -> None:
-        """The same where a loop over records draws one number for each."""
-        if self.place is None or self.taken is None or value.numel() != 1:
-            return
-        phase, *where, passed = slot
-        # noise that meets data inside of the loop begins the count anew
-        begun = self._begun.setdefault((*where,), phase) == phase
-        others = self._others(self.place.records) if begun else {}
-        takes = others.get(passed - 1, passed - 1 == self.place.index or None)
-        if takes is None:
-            return
-        if name in UNIFORM and value.is_floating_point():
-            value.fill_(self.taken if takes else LARGEST_UNIFORM - self.taken)
-        elif name in ("bernoulli", "bernoulli_"):
-            value.fill_(int(takes))
-        else:
-            return
-        self.in_company |= bool(others)
+        for place, taken in wanted.items():
+            value.view(-1)[place] = takes if taken else leaves
+        self.in_company |= bool(wanted and self._company)
 
     def _permute(self, slot: Slot, known: torch.Tensor, value: torch.Tensor) -> None:
         """The order of fewer records is that of more without the others."""
