@@ -18,17 +18,17 @@ Held = tuple[str, int, str]
 """A file, a line, and the name of a variable or of a field."""
 
 
-def made_at(runs: Sequence[tuple[Callable[[], object], float]]) -> Place:
+def made_at(runs: Sequence[tuple[Callable[[], object], float]], *, fields: bool = False) -> Place:
     """The line after which one variable, or one field, holds each run's own number; NOWHERE if there is none.
 
-    Whatever a function is given was made before.
+    Whatever a function is given was made before. With ``fields`` no variable counts: many may rightly hold the number.
     """
-    first, *others = [_held(code, number) for code, number in runs]
+    first, *others = [_held(code, number, fields) for code, number in runs]
     common = [held for held in first if all(held in other for other in others)]
     return Place(own=(common[0][:2],)) if common else NOWHERE
 
 
-def _held(code: Callable[[], object], number: float) -> dict[Held, None]:
+def _held(code: Callable[[], object], number: float, fields: bool) -> dict[Held, None]:
     found: dict[Held, None] = {}
     last: dict[FrameType, int] = {}
     seen: set[tuple[int, str]] = set()
@@ -40,6 +40,7 @@ def _held(code: Callable[[], object], number: float) -> dict[Held, None]:
         for owner, name in _holders(frame, number):
             # a loop's variable passes through every number
             counted = counts.get((owner, name)) in (number - 1, number)
+            counted |= fields and owner == id(frame)
             if (owner, name) not in seen and event != "call" and not counted:
                 found.setdefault((frame.f_code.co_filename, last.get(frame, frame.f_lineno), name))
             seen.add((owner, name))

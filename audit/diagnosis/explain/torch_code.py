@@ -337,8 +337,11 @@ def _finding(
     if fact.kind == Kind.CHANGED_AFTER_RELEASE:
         number = places.get("number", NOWHERE)
         if number is NOWHERE and "scales" in fact.words:
-            runs = [(functools.partial(again, side), scale) for side, scale in enumerate(fact.words["scales"])]
-            number = made_at(runs)
+            both = [(0, fact.words["scales"][0]), (1, fact.words["scales"][1])]
+            number = made_at([(functools.partial(once_more, side), scale) for side, scale in both])
+            if number is NOWHERE:
+                # one that only these draws make, as the size of a batch
+                number = made_at([(functools.partial(again, side), scale) for side, scale in both], fields=True)
         made = "" if number is NOWHERE else f" ({'read' if 'number' in places else 'made'} at {spelled(number)})"
         scale = fact.words.get("scale", 1.0)
         resized_to = "" if scale == 1 else f" (with the record {resized(scale)})"

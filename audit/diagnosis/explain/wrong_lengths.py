@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import linecache
+import re
 from collections.abc import Sequence
 
-from audit.diagnosis.explain.places import NOWHERE, Place, handed_out, spelled
+from audit.diagnosis.explain.places import NOWHERE, Place, function_around, handed_out, spelled
 
 SLACK = 0.02
 """By which a length may differ from another: rounding."""
+LENGTHS = re.compile(r"def (?!\w*sq)\w*(norm|length|magnitude)", re.IGNORECASE)
+"""Functions that should not make squares."""
 SAME = 1e-4
 """The same of one number that is computed in two ways."""
 
@@ -58,7 +62,7 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
     taken = numbers[: at + 1]
     if _near(taken[-1].value, length**2, SAME) and at + 1 < len(numbers):
         # whoever makes squares may do so rightly, and whoever takes them for lengths does not
-        lead = handed_out(numbers[at + 1].at, taken[-1].at)
+        lead = NOWHERE if _is_called_length(taken[-1].at) else handed_out(numbers[at + 1].at, taken[-1].at)
         squared = f"the square of its length, {taken[-1].value:.4g}, is taken for its length, {length:.4g}"
         says = f", since {squared} ({spelled(taken[-1].at)})"
         return Wrong(taken[-1].at if lead is NOWHERE else lead, says, part=False)
@@ -84,6 +88,11 @@ def _follows(numbers: Sequence[Number], at: int, by: float, clip: float) -> bool
     if not before or not value or any(_near(value, one, SAME) for one in (by, 1 / by if by else 0.0, clip)):
         return bool(before)
     return any(_near(made, value, SAME) for one in before if one for made in (clip / one, 1 / one, one / clip))
+
+
+def _is_called_length(at: Place) -> bool:
+    """Whether the function that makes a number is called a norm or a length."""
+    return any(LENGTHS.search(linecache.getline(*function_around(frame))) for frame in at.own[:1])
 
 
 def _all_of_it(begun: Sequence[Number], length: float) -> bool:
