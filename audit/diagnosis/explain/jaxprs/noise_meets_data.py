@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -319,7 +320,7 @@ def _round_without_noise(release: Release, mixed: Mixed) -> Finding | None:
 def _covers(release: Release, shape: tuple[int, ...]) -> bool:
     """Whether noise is added to a sum of this shape, or to one vector of which it may be a part."""
     moved = release.moved
-    return moved.shape == shape or (moved.ndim == 1 and moved.size > np.prod(shape))
+    return moved.shape == shape or (moved.ndim == 1 and moved.size > math.prod(shape))
 
 
 def branch_of(release: Release) -> Place:
