@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import jax
 
 from audit.diagnosis.explain.findings import Finding, Kind
+from audit.diagnosis.explain.jaxprs.facts import Release
 from audit.diagnosis.explain.jaxprs.record_shares import Company, grows, suspects, uncovered
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
 from audit.diagnosis.explain.sentences import after_sum
@@ -40,7 +41,12 @@ def clipped_together(plain: Run, apart: Run, grown: Sequence[Run], due: float | 
         return []
     own, _, small, large = (company.shares for company in companies if company is not None)
     releases = plain.lockstep.meetings.releases
-    bent = suspects(releases, apart.lockstep.meetings.releases)
+    sizes = [run.lockstep.meetings.releases for run in grown[:2]]
+    alone = {number for number, pair in enumerate(zip(*sizes, strict=False)) if clipped_alone(*pair)}
+    both = (
+        [one for at, one in enumerate(own) if at not in alone] for own in (releases, apart.lockstep.meetings.releases)
+    )
+    bent = suspects(*both)
     kept = dict.fromkeys(
         one
         for one, bends in bent
@@ -48,6 +54,12 @@ def clipped_together(plain: Run, apart: Run, grown: Sequence[Run], due: float | 
     )
     readers = plain.lockstep.meetings.readers
     return [after_sum(at=one.at, origin=one.origin, readers=readers) for one in kept]
+
+
+def clipped_alone(small: Release, large: Release) -> bool:
+    """Whether the record, multiplied by a number of its own, is no longer when it is larger: what grows is not it."""
+    one, other = small.weighted, large.weighted
+    return one is not None and other is not None and other.after <= GROWN * one.after
 
 
 def looked_again(program: Program, key: jax.Array, plain: Run, due: float | None) -> list[Finding]:

@@ -145,7 +145,11 @@ def _cause(
             return Cause(lead=inner, known=own)
     made = holder(program.trace_again, top.draw, deviation([top]))
     scaled = last.at if last is not None and last.times else top.at
-    return Cause(lead=made or among_records(scaled, readers))
+    lead = among_records(scaled, readers)
+    if made is None and lead == scaled:
+        # a loop over records hides who holds them
+        lead = not_handed(program.trace_again, scaled, deviation([top]))
+    return Cause(lead=made or lead)
 
 
 def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.clipped_parts import wrongly_measured
 from audit.diagnosis.explain.jaxprs.facts import Release, Weight
-from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES
+from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES, clipped_alone
+from audit.diagnosis.explain.jaxprs.parts_given import given_all
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, listed
 from audit.diagnosis.explain.places import Place, handed_out, spelled
 from audit.diagnosis.explain.sentences import after_sum, found, led
@@ -43,7 +45,9 @@ def unbounded_releases(program: Program, plain: Run, grown: Sequence[Run], state
             unbounded.setdefault((origin, small.at), []).append((small, large))
             continue
         bounded.append((small, large))
-        if small.nonlinear is not None and large.summed_by > GROWN * max(small.summed_by, base.summed_by) > 0:
+        grows = large.summed_by > GROWN * max(small.summed_by, base.summed_by) > 0
+        # a sum of clipped records may be multiplied by a number that grows
+        if small.nonlinear is not None and grows and not clipped_alone(small, large):
             after.setdefault(small.nonlinear, origin)
     readers = plain.lockstep.meetings.readers
     findings = [after_sum(at=at, origin=origin, readers=readers) for at, origin in after.items()]
@@ -52,7 +56,9 @@ def unbounded_releases(program: Program, plain: Run, grown: Sequence[Run], state
         # a record is as long as all of its parts
         whole = [one for one in less if one.round in rounds]
         measured = wrongly_measured(whole, stated.clip, code=program.trace_again)
-        findings.append(_not_clipped(own, bounded, measured, origin=origin, at=at))
+        entries = sum(one.moved.size for one in whole) // len(rounds)
+        lead = functools.partial(given_all, program.trace_again, entries=entries)
+        findings.append(_not_clipped(own, bounded, measured, origin=origin, at=at, lead=lead))
     return findings
 
 
@@ -60,8 +66,18 @@ Grown = Sequence[tuple[Release, Release]]
 """Releases of a record that was made larger, and still larger."""
 
 
-def _not_clipped(grown: Grown, bounded: Grown, wrong: tuple[Place, str] | None, *, origin: Place, at: Place) -> Finding:
+def _not_clipped(
+    grown: Grown,
+    bounded: Grown,
+    wrong: tuple[Place, str] | None,
+    *,
+    origin: Place,
+    at: Place,
+    lead: Callable[[Place], Place],
+) -> Finding:
     """Where the rest of the record is bounded, what bounds it has left these out: its line stands first.
+
+    Or else the line that gives it no more than the rest: ``lead`` finds it.
 
     Where these are multiplied by a number that bounds nothing, the line that computes it does, or the one that is
     ``wrong`` about their length, which comes with a clause.
@@ -77,7 +93,8 @@ def _not_clipped(grown: Grown, bounded: Grown, wrong: tuple[Place, str] | None, 
     if len(clips) == 1:
         (bounds,) = clips
         told = found(Kind.NOT_CLIPPED, clip=bounds, origin=origin, at=at, **words)
-        return dataclasses.replace(told, says=f"{told.says} The rest of the record is bounded at {spelled(bounds)}.")
+        told = dataclasses.replace(told, says=f"{told.says} The rest of the record is bounded at {spelled(bounds)}.")
+        return led(told, lead(bounds))
     failed = {(weight.factor, weight.at) for weight in _weights(grown, bounds=False)}
     if len(failed) == 1:
         factor, weighed = next(iter(failed))
