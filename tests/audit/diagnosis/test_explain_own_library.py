@@ -218,6 +218,14 @@ def test_a_helper_is_blamed_for_what_it_does_itself_and_not_for_what_it_is_given
     assert found.lines[0][1] == start + next(at for at, line in enumerate(lines) if line.endswith("# wrong\n")), found
 
 
+def test_a_sum_of_clipped_records_that_raw_data_scale_is_not_called_bounded_after_the_sum():
+    def step(key, rows):
+        scale = 1 / (1 + jnp.mean(jnp.abs(rows)))
+        return noisy(key, scale * clipped(rows, jnp.ones(len(rows))))
+
+    assert "clipped_after_sum" not in [found.kind for found in told(step).findings]
+
+
 def test_coordinates_without_noise_are_counted():
     def step(key, rows):
         drawn = jax.random.normal(key, (SIZE,)) * (jnp.arange(SIZE) < 4)

@@ -57,8 +57,8 @@ def unbounded_releases(program: Program, plain: Run, grown: Sequence[Run], state
         whole = [one for one in less if one.round in rounds]
         measured = wrongly_measured(whole, stated.clip, code=program.trace_again)
         entries = sum(one.moved.size for one in whole) // len(rounds)
-        lead = functools.partial(given_all, program.trace_again, entries=entries)
-        findings.append(_not_clipped(own, bounded, measured, origin=origin, at=at, lead=lead))
+        giver = functools.partial(given_all, program.trace_again, entries=entries)
+        findings.append(_not_clipped(own, bounded, measured, origin=origin, at=at, giver=giver))
     return findings
 
 
@@ -73,11 +73,11 @@ def _not_clipped(
     *,
     origin: Place,
     at: Place,
-    lead: Callable[[Place], Place],
+    giver: Callable[[Place], Place],
 ) -> Finding:
     """Where the rest of the record is bounded, what bounds it has left these out: its line stands first.
 
-    Or else the line that gives it no more than the rest: ``lead`` finds it.
+    Or else the line that gives it no more than the rest: ``giver`` finds it.
 
     Where these are multiplied by a number that bounds nothing, the line that computes it does, or the one that is
     ``wrong`` about their length, which comes with a clause.
@@ -94,7 +94,7 @@ def _not_clipped(
         (bounds,) = clips
         told = found(Kind.NOT_CLIPPED, clip=bounds, origin=origin, at=at, **words)
         told = dataclasses.replace(told, says=f"{told.says} The rest of the record is bounded at {spelled(bounds)}.")
-        return led(told, lead(bounds))
+        return led(told, giver(bounds))
     failed = {(weight.factor, weight.at) for weight in _weights(grown, bounds=False)}
     if len(failed) == 1:
         factor, weighed = next(iter(failed))
