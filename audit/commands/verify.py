@@ -115,5 +115,5 @@ def _summary(found: Verified, *, details: bool) -> str:
         told = f"{told}, and {in_part}" if again else in_part
     return (
         f"{counted(len(found.checks), 'check')}: {wrong} wrong, {missing} not computed or checked; "
-        f"{counted(values, 'primary value')}{'' if details else ' (--details names them)'}; {told}."
+        f"{counted(values, 'primary value')}; {told}.{'' if details else ' --details prints every check.'}"
     )
