@@ -289,6 +289,15 @@ def after_sum(*, at: Place, origin: Place, readers: Set[Reader], measured: Place
     return led(found(Kind.CLIPPED_AFTER_SUM, at=at, called=called, beside=[measured], origin=origin), lead)
 
 
+def clipped_sum_changed(*, at: Place, origin: Place) -> Finding:
+    """A sum of clipped records that raw data change which nothing bounds."""
+    says = (
+        f"At {spelled(at)} raw data that are not clipped change the sum of clipped records, so clipping each record "
+        "does not bound what one record changes."
+    )
+    return Finding(kind=Kind.RECORDS_MIXED_BEFORE_SUM, lines=frames_of([at, origin]), says=says)
+
+
 def too_few_numbers(*, first: Place, second: Place, how: str, shared: Place) -> Finding:
     """Noise whose coordinates share random numbers, so that some directions have none; ``shared`` is where they do."""
     since = "" if shared in (first, second, NOWHERE) else f" since {spelled(shared)}"

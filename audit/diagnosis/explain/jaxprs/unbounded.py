@@ -16,7 +16,7 @@ from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES, clipped
 from audit.diagnosis.explain.jaxprs.parts_given import given_all
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, listed
 from audit.diagnosis.explain.places import Place, handed_out, spelled
-from audit.diagnosis.explain.sentences import after_sum, found, led
+from audit.diagnosis.explain.sentences import after_sum, clipped_sum_changed, found, led
 
 SLACK = 0.02
 
@@ -35,6 +35,7 @@ def unbounded_releases(program: Program, plain: Run, grown: Sequence[Run], state
     allowed = (1 + SLACK) / stated.due if stated.due else 0.0
     usual = max((release.cost for release in known), default=0.0)
     after: dict[Place, Place] = {}
+    scaled: dict[Place, Place] = {}
     bounded: list[tuple[Release, Release]] = []
     unbounded: dict[tuple[Place, Place], list[tuple[Release, Release]]] = {}
     for base, small, large in zip(known, less, more, strict=True):
@@ -46,11 +47,12 @@ def unbounded_releases(program: Program, plain: Run, grown: Sequence[Run], state
             continue
         bounded.append((small, large))
         grows = large.summed_by > GROWN * max(small.summed_by, base.summed_by) > 0
-        # a sum of clipped records may be multiplied by a number that grows
-        if small.nonlinear is not None and grows and not clipped_alone(small, large):
-            after.setdefault(small.nonlinear, origin)
+        if small.nonlinear is not None and grows:
+            # a sum of clipped records may be multiplied by a number that grows
+            (scaled if clipped_alone(small, large) else after).setdefault(small.nonlinear, origin)
     readers = plain.lockstep.meetings.readers
     findings = [after_sum(at=at, origin=origin, readers=readers) for at, origin in after.items()]
+    findings += [clipped_sum_changed(at=at, origin=origin) for at, origin in scaled.items()]
     for (origin, at), own in unbounded.items():
         rounds = {small.round for small, _ in own}
         # a record is as long as all of its parts
