@@ -28,6 +28,8 @@ COARSE = 64
 """Different values of integers whose deviation is about ten, from which on they are like normal numbers."""
 SOME = 32
 """Trials of a side that say on which coordinates values come again."""
+ONCE = 0.05
+"""Share of trials whose value no other has, from which on there may be noise in some of them."""
 ROOM = 8
 """Numbers of float32 for each trial that a coordinate could take, for values that come again to be no rounding."""
 BARE = 0.25
@@ -188,11 +190,7 @@ def bare_values(first: Array, second: Array, *, layout: Layout | None, risk: flo
     again = np.any(some[1:] == some[:-1], axis=0)
     if not again.any() or 2 * np.count_nonzero(again) > len(again):
         return None
-    few = [
-        place
-        for place in np.flatnonzero(again)
-        if _takes_few_values(np.concatenate([side[:, place] for side in sides]))
-    ]
+    few = [place for place in np.flatnonzero(again) if all(_takes_few_values(side[:, place]) for side in sides)]
     p_values = np.ones(len(again))
     for place in few:
         without, with_record = (np.unique(side[:, place].astype(np.float32)) for side in sides)
@@ -218,10 +216,11 @@ def bare_values(first: Array, second: Array, *, layout: Layout | None, risk: flo
 
 
 def _takes_few_values(column: Array) -> bool:
-    """Whether most trials repeat another's value, where float32 has room for each to have its own."""
+    """Whether nearly all trials repeat another's value, where float32 has room for each to have its own."""
     values = column.astype(np.float32)
     room = float(np.ptp(values)) / float(np.spacing(np.abs(values).max()))
-    return 2 * len(np.unique(values)) < len(values) and room > ROOM * len(values)
+    once = np.count_nonzero(np.unique(values, return_counts=True)[1] == 1)
+    return bool(once < ONCE * len(values) and room > ROOM * len(values))
 
 
 def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
