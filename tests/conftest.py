@@ -10,7 +10,7 @@ blocks of a document build on each other.
 ``@pytest.mark.few(n)``: of many cases that show one thing, n spread over all of them are fast, the others long.
 
 Property tests draw the same examples in every run: a red build means that something changed. Where a test does not say
-how many, there are 25 of them, in `make test-full` 100.
+how many, there are 40 of them, in `make test-full` 100.
 """
 
 import ctypes
@@ -53,10 +53,9 @@ def fast_to_compile() -> str:
     return flags
 
 
-FULL = "XLA_FLAGS" in os.environ
-if not FULL:
-    os.environ["XLA_FLAGS"] = fast_to_compile()
-settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=100 if FULL else 25)
+# workers inherit what the process that starts them sets here
+FULL = os.environ.setdefault("XLA_FLAGS", fast_to_compile()) != fast_to_compile()
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=100 if FULL else 40)
 settings.load_profile("repeatable")
 if not FULL and hasattr(providers, "_local_constants"):
     # reading the constants of all our sources takes 2 s in a fresh clone, and which are drawn would depend on what was
