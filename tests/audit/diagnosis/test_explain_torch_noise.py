@@ -267,6 +267,37 @@ def test_only_the_releases_that_reach_an_output_count(what):
     assert not told.suspicions
 
 
+def whole_numbers(given):
+    return (8 * given).to(torch.int32)
+
+
+WHOLE = {
+    "noise": lambda total: total + whole_numbers(steps.noise()).float() / 8,
+    "both": lambda total: whole_numbers(total) + whole_numbers(steps.noise()),
+}
+
+
+@pytest.mark.parametrize("what", WHOLE)
+def test_noise_that_is_cut_to_whole_numbers_is_not_judged(what):
+    def step(seed, data):
+        torch.manual_seed(seed)
+        return WHOLE[what](total_of(data))
+
+    told = explained(step)
+    assert told.not_judged
+    assert not told.suspicions
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_draws_that_are_cut_to_whole_numbers_may_choose_records(share):
+    def step(seed, data):
+        torch.manual_seed(seed)
+        kept = (2 * torch.rand(len(data[0]))).long() == 0
+        return whole_numbers(total_of([column[kept] for column in data]) + share * steps.noise())
+
+    assert [found.kind for found in explained(step).findings] == ["too_little_noise"] * (share < 1)
+
+
 def used_again(seed, data):
     torch.manual_seed(seed)
     total, noise = total_of(data), steps.noise()

@@ -103,7 +103,9 @@ class Results:
         if not done.out.is_floating_point() and not done.data:
             self._cut(done)
             self._choose(done.draws)
-            return Cell(draws=done.draws, drawn=done.where)
+            # noise that is cut to whole numbers is none whose deviation is known; a mask of it is a choice
+            cut = done.out.dtype != torch.bool and (done.opaque or (bool(noisy) and done.name in noise.SAME))
+            return Cell(draws=done.draws, drawn=done.where, opaque=cut)
         both = len(done.args) > 1 and all(isinstance(part, torch.Tensor) for part in done.args[:2])
         records = [cell for cell in done.cells if cell.data]
         if noisy and both and done.name in noise.ADDING and all(cell.summed for cell in records):
