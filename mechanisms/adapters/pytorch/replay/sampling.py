@@ -63,9 +63,9 @@ class Sampler:
         return self._joins(draw, most) is False
 
     def chosen_at(self, rate: float) -> Stack:
-        """Where the first batch is chosen: where numbers become a choice.
+        """Where the first batch is chosen: where numbers become a choice, or else where they are drawn or changed.
 
-        If they are compared with the claim's own rate, where they were changed before, or places are made of them.
+        The latter if they are compared with the claim's own rate.
         """
         draw = self._own_draw()
         if draw is None:
@@ -75,7 +75,7 @@ class Sampler:
             return draw.stack
         limit = None if cut.limits is None or not cut.limits.numel() else float(cut.limits.flatten()[-1])
         if limit is not None and any(abs(limit - right) <= SLACK * right for right in (rate, 1 - rate)):
-            return next(iter(cut.sized), self.other.chosen_at or draw.stack)
+            return next(iter(cut.sized), draw.stack)
         return cut.where
 
     def fixed(self, rate: float) -> Fact | None:
@@ -113,7 +113,8 @@ class Sampler:
                 return None
             own = [cut for draw, cut in other.cuts.items() if other.draws[draw].picks and other.draws[draw].round == 1]
             everybody &= bool(own) and all(cut.everybody for cut in own)
-        taken = self.chosen_at(rate)
+        # numbers that leave the record out, and a batch that holds it: the places are wrong
+        taken = (self.other.chosen_at if held and not everybody else ()) or self.chosen_at(rate)
         if fact is None or not taken:
             return fact
         words = {"everybody": everybody, "held": held}
