@@ -97,8 +97,8 @@ def w_padded_without_mask(net, x, y, g, s):
 def w_microbatch_clip(net, x, y, g, s):
     total = 0
     for a, b in zip(x.split(2), y.split(2), strict=True):
-        m = flat_rows(net, a, b).mean(0)
-        total = total + m * (C / m.norm()).clamp(max=1)  # BUG
+        m = flat_rows(net, a, b).mean(0)  # BUG
+        total = total + m * (C / m.norm()).clamp(max=1)
     write(net, (total + S * C * torch.randn(len(total), generator=g)) / E)
 
 
