@@ -77,7 +77,7 @@ def step_moves(first: Array, second: Array, *, rounds: int, allowed: float, risk
         risk=risk,
         assumes="many independent trials; earlier steps tell a later one's mean by a regression",
         estimate=own.far,
-        interval=interval,
+        interval=interval if math.isfinite(reach) else None,
     )
 
 

@@ -118,6 +118,9 @@ def test_a_first_step_that_does_not_vary_says_nothing_of_others():
     noise = np.random.default_rng(0).standard_normal((TRIALS, STEPS, WIDTH))
     for still in (np.zeros_like(noise), 3 + noise * (np.arange(STEPS) > 0)[:, None]):
         assert not about_steps(still, still, rounds=STEPS, risk=1e-5).wrong
+        moved = step_moves(still, still + np.eye(1, STEPS).T, rounds=STEPS, allowed=ALLOWED, risk=1e-5)
+        assert not moved.wrong
+        assert moved.interval is None
 
 
 def test_what_earlier_steps_foretell_is_not_said_to_vary_less():
