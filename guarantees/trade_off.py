@@ -239,8 +239,8 @@ class TradeOff:
             # One direction after the other: usually the second is within delta where the first is.
             value = np.maximum(value, self._first_within(value, flat, way))
         zero = (flat == 0) & (value > 0) & np.isfinite(value)
-        if zero.any():
-            value[zero] = self._largest_loss(direction, value[zero])
+        if zero.any() and self.law.support is None:
+            value[zero] = self._unless_rounding(direction, value[zero])
         self._remember(self._profile(np.minimum(value, FAR), direction)[1])
         return value
 
@@ -279,24 +279,21 @@ class TradeOff:
             return self._profile(eps, way, examined=False)[0]
 
         value = np.where(profile(np.minimum(start, FAR)) <= delta, start, np.inf)
-        searched = np.isinf(value) & (profile(np.full(delta.shape, FAR)) <= delta)
-        value[searched] = first_within(profile, delta[searched])
+        beyond = np.isinf(value) & (profile(np.full(delta.shape, FAR)) <= delta)
         support = self.law.support
         if support is None:
+            value[beyond] = first_within(profile, delta[beyond])
             return value
-        # a search that is right to fifteen digits may end beyond the largest loss
-        largest = support[1] if way == "with_given_without" else -support[0]
-        return np.where(searched, np.minimum(value, max(largest, 0.0)), value)
+        largest = max(support[1] if way == "with_given_without" else -support[0], 0.0)
+        searched = beyond & (delta > 0)
+        value[searched] = first_within(profile, delta[searched])
+        # at delta 0 no search is needed, and one that is right to fifteen digits may end beyond the largest loss
+        return np.where(beyond, np.minimum(value, largest), value)
 
-    def _largest_loss(self, direction: Direction, found: Array) -> Array:
-        """Epsilon at delta 0: the end of the support, or infinity where the profile underflows or is all rounding."""
-        support = self.law.support
-        if support is None:
-            before = np.nextafter(found * (1 - 1e-12), 0)
-            return np.where(self.delta(before, direction) <= max(1e-200, self.error), np.inf, found)
-        ends = {"with_given_without": support[1], "without_given_with": -support[0]}
-        largest = max(ends.values()) if direction == "both" else ends[direction]
-        return np.full(found.shape, max(largest, 0.0))
+    def _unless_rounding(self, direction: Direction, found: Array) -> Array:
+        """Epsilons found at delta 0; infinity where the profile underflows there or is all rounding."""
+        before = np.nextafter(found * (1 - 1e-12), 0)
+        return np.where(self.delta(before, direction) <= max(1e-200, self.error), np.inf, found)
 
     @property
     def total_variation(self) -> float:

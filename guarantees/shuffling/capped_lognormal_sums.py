@@ -7,7 +7,7 @@ every mean, hence its errors are of second order in the step.
 from __future__ import annotations
 
 import dataclasses
-from functools import cached_property
+import functools
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr
@@ -67,30 +67,53 @@ class Round:
         low, high = _roots(value)
         return Places(self.mu, value, self.position(low), self.position(high))
 
-    def split(self, step: float, cap: float, shifts: int) -> tuple[Array, float]:
-        """Masses on ``step * (floor(-1/(4 step)), ...)`` of ``r^2 - r`` for r up to the cap, keeping means.
+
+class Cells:
+    """The lattice cells ``step * (floor(-1/(4 step)), ...)`` of a round's ``r^2 - r`` for r up to a cap."""
+
+    def __init__(self, round: Round, step: float, cap: float) -> None:
+        """Where the cells end, in x."""
+        self.round, self.step = round, step
+        self.first = int(np.floor(-0.25 / step))
+        last = int(np.ceil((cap**2 - cap) / step)) + 1
+        self.edges = step * np.arange(self.first, last + 1)
+        low, high = _roots(np.clip(self.edges, -0.25, cap**2 - cap))
+        self._falling, self._rising = round.position(low)[::-1], round.position(high)
+        self._inside: dict[int, Array] = {}
+
+    def inside(self, shifts: int) -> Array:
+        """Probability of each cell with x shifted; the moments of one shift are masses of the next ones."""
+        if shifts not in self._inside:
+            shift = shifts * self.round.mu
+            masses = _normal_masses(self._falling - shift)[::-1] + _normal_masses(self._rising - shift)
+            self._inside[shifts] = masses
+        return self._inside[shifts]
+
+    def split(self, shifts: int) -> tuple[Array, float]:
+        """Masses on the cells' ends, keeping means.
 
         Also the variance that this rounding adds: a sixth of the squared step where the density is smooth, less
         where it sits at a lattice point.
         """
-        first = int(np.floor(-0.25 / step))
-        last = int(np.ceil((cap**2 - cap) / step)) + 1
-        edge = step * np.arange(first, last + 1)
-        low, high = _roots(np.clip(edge, -0.25, cap**2 - cap))
-        falling, rising = self.position(low)[::-1], self.position(high)
+        mu, log_tau = self.round.mu, self.round.log_tau
 
         def partial(power: int) -> Array:
-            shift = (shifts + power) * self.mu
-            scale = np.exp(power * shifts * self.mu**2 + power**2 * self.mu**2 / 2 - power * self.log_tau)
-            return scale * (_normal_masses(falling - shift)[::-1] + _normal_masses(rising - shift))
+            scale = np.exp(power * shifts * mu**2 + power**2 * mu**2 / 2 - power * log_tau)
+            return scale * self.inside(shifts + power)
 
         mass, moment = partial(0), partial(2) - partial(1)
-        upper = np.clip((moment - edge[:-1] * mass) / step, 0.0, mass)
-        points = np.zeros(len(edge))
+        upper = np.clip((moment - self.edges[:-1] * mass) / self.step, 0.0, mass)
+        points = np.zeros(len(self.edges))
         points[1:] += upper
         points[:-1] += mass - upper
         share = upper / np.maximum(mass, 1e-300)
-        return points, float(step**2 * np.sum(mass * np.minimum(1 / 6, share * (1 - share))))
+        return points, float(self.step**2 * np.sum(mass * np.minimum(1 / 6, share * (1 - share))))
+
+
+@functools.lru_cache(maxsize=1)
+def _cells(round: Round, step: float, cap: float) -> Cells:
+    """The same cells serve every shift, and every tilt that is tried."""
+    return Cells(round, step, cap)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,22 +161,22 @@ class CappedSum:
         """Lattice spacing."""
         return self.width / self.points
 
-    @cached_property
+    @functools.cached_property
     def sums(self) -> Array:
         """The values of R."""
         start = int(np.floor(self.low / self.step))
         return self.step * (start + np.arange(self.points))
 
     def _transform(self, shifts: int) -> tuple[Array, float]:
-        masses, added = self.round.split(self.step, self.cap, shifts)
-        first = int(np.floor(-0.25 / self.step))
-        index = first + np.arange(len(masses))
+        cells = _cells(self.round, self.step, self.cap)
+        masses, added = cells.split(shifts)
+        index = cells.first + np.arange(len(masses))
         vector = np.bincount(
             index % self.points, weights=masses * np.exp(self.tilt * self.step * index), minlength=self.points
         )
         return np.fft.rfft(vector), added
 
-    @cached_property
+    @functools.cached_property
     def _others(self) -> tuple[Array, float]:
         return self._transform(0)
 

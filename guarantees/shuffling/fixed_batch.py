@@ -55,6 +55,11 @@ class FixedBatchLaw(LossLaw):
             round_off=self.error,
         )
 
+    @property
+    def support(self) -> tuple[float, float]:
+        """No loss is the largest or the smallest, whichever ones are computed."""
+        return -np.inf, np.inf
+
     def point(self, threshold: float) -> Point:
         """The tails at one threshold, from the cache or computed."""
         if abs(threshold) > FARTHEST:

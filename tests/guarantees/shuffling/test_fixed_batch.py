@@ -214,6 +214,13 @@ def test_one_delta_computes_no_curve():
     assert len(claim.curve.law._points) == 1
 
 
+def test_no_delta_of_zero_is_searched_for():
+    """Every loss happens; a search would chase rounding through ninety thresholds."""
+    claim = guarantees.fixed_batch_shuffle(rounds=10, noise_multiplier=0.7)
+    assert claim.epsilon(0.0) == np.inf
+    assert len(claim.curve.law._points) <= 3
+
+
 @pytest.mark.long
 def test_pair_lies_between_event_and_guarantee():
     for sigma, rounds, epsilon in ((1.0, 1000, 0.5), (2.0, 1000, 0.1)):
