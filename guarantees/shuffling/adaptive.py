@@ -168,6 +168,11 @@ class AdaptiveLaw(LossLaw):
         """Every threshold has a strategy of its own."""
         return False
 
+    @property
+    def support(self) -> tuple[float, float] | None:
+        """That of the fixed pair, whose losses have no end."""
+        return None if self.pair is None else self.pair.support
+
     def _event(self, kind: Kind, epsilon: float) -> tuple[float, float]:
         if self.times == 1:
             return self.strategies.event(kind, epsilon)
