@@ -53,7 +53,7 @@ from audit.diagnosis.explain.sentences import (
     too_little,
     used_twice,
 )
-from audit.diagnosis.explain.wrong_factors import each_alone, wrong_factor
+from audit.diagnosis.explain.wrong_lengths import each_alone, wrong_factor
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise

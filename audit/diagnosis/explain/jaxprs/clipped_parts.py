@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
+from typing import Any
 
+import jax
 import numpy as np
+from jax.core import Tracer
 
 from audit.diagnosis.explain.jaxprs.facts import Release, Weight
-from audit.diagnosis.explain.jaxprs.parts_given import given_all, not_a_part
-from audit.diagnosis.explain.jaxprs.uneven_noise import ALIKE
-from audit.diagnosis.explain.places import Place, handed_out, spelled, taken_apart
+from audit.diagnosis.explain.places import Frame, Place, function_around, handed_out, spelled, taken_apart
 from audit.diagnosis.explain.sentences import clipped_apart
+from audit.diagnosis.explain.watched_code import tell_calls
 from audit.diagnosis.explain.wrong_lengths import mismeasured
 
+ALIKE = 1e-5
+"""Relative difference of factors that are one number, computed leaf by leaf."""
 SLACK = 0.02
 """By which a length may differ from the bound: rounding."""
 
@@ -123,3 +129,45 @@ def made_longer(releases: Sequence[Release], due: float) -> tuple[Place, str] | 
         longer, by = called, handed_out(longer, by)
     what = f"makes longer what {spelled(by)} clips to" if by.nearest != longer.nearest else "makes it longer than"
     return longer, f", since {spelled(longer)} {what} {whole:.4g}"
+
+
+def given_all(code: Callable[[], object], place: Place, entries: int) -> Place:
+    """The innermost line of a place whose function was given so many numbers in one of its arguments, or more.
+
+    The place itself where there is no such function.
+    """
+    given = _given(code)
+    return _innermost(place, lambda own: max(given[own]) >= entries)
+
+
+def not_a_part(code: Callable[[], object], place: Place, parts: Sequence[int]) -> Place:
+    """The innermost line of a place whose function was given all parts, of so many numbers each, or none of them."""
+    given = _given(code)
+    return _innermost(place, lambda own: max(given[own]) >= sum(parts) or given[own].isdisjoint(parts))
+
+
+def _innermost(place: Place, fits: Callable[[Frame], bool]) -> Place:
+    """From the first line on whose function fits; the place itself where there is none."""
+    depths = (depth for depth, frame in enumerate(place.own) if fits(function_around(frame)))
+    depth = next(depths, None)
+    return place if depth is None else Place(own=place.own[depth:])
+
+
+def _given(code: Callable[[], object]) -> dict[Frame, set[int]]:
+    """How many numbers stood in the arguments of each function of the user's."""
+    given: dict[Frame, set[int]] = collections.defaultdict(lambda: {0})
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            function = function_around((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+            given[function].update(map(_size, frame.f_locals.values()))
+
+    tell_calls(code, watch)
+    return given
+
+
+def _size(value: Any) -> int:
+    """Numbers in the arrays of a tree that JAX traces, or that it holds already."""
+    if not isinstance(value, Tracer | jax.Array | dict | list | tuple):
+        return 0
+    return sum(leaf.size for leaf in jax.tree.leaves(value) if isinstance(leaf, Tracer | jax.Array))

@@ -6,7 +6,21 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from audit.diagnosis.explain.places import Place
 from audit.trials.jaxprs import holds
+
+
+class CannotFollowError(Exception):
+    """The replay ends here; the message says why."""
+
+    def __init__(self, why: str, at: Place):
+        super().__init__(why)
+        self.why, self.at = why, at
+
+
+class FirstRoundEnded(Exception):
+    """Data meet a release: the next round has begun."""
+
 
 CALLS = {
     "jit": "jaxpr",

@@ -14,8 +14,15 @@ import numpy as np
 from audit.diagnosis.explain.broken_off import why_ended
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.counted_rates import Rate
-from audit.diagnosis.explain.jaxprs.ends import CannotFollowError, FirstRoundEnded
-from audit.diagnosis.explain.jaxprs.equations import CALLS, draws, is_derived, loop_parts, shapes
+from audit.diagnosis.explain.jaxprs.equations import (
+    CALLS,
+    CannotFollowError,
+    FirstRoundEnded,
+    draws,
+    is_derived,
+    loop_parts,
+    shapes,
+)
 from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate
 from audit.diagnosis.explain.jaxprs.facts import Slot
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
@@ -25,12 +32,11 @@ from audit.diagnosis.explain.jaxprs.labels import chosen_unseen, combined, label
 from audit.diagnosis.explain.jaxprs.loops import beside_padding, row_of, stacked_steps, together, unmoved, while_parts
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
-from audit.diagnosis.explain.jaxprs.not_a_number import lost_at
 from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, chosen, constant, constants, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
-from audit.diagnosis.explain.jaxprs.value import Value, host, others_differ
+from audit.diagnosis.explain.jaxprs.value import Value, host, lost_at, others_differ
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS
 from audit.diagnosis.explain.places import Frame, Place, Reader, calls_of, spelled
 from audit.diagnosis.explain.sentences import found, led

@@ -12,11 +12,10 @@ import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.facts import Idle, Leak, Mixed, Origin
-from audit.diagnosis.explain.jaxprs.gains import gain_after
 from audit.diagnosis.explain.jaxprs.noise import SUMS
 from audit.diagnosis.explain.jaxprs.packing import follow_packing, is_shifted
 from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Tag, Value, first, known, scaled_by_count, settled
-from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS, distance, weigh
+from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS, distance, gain_after, weigh
 from audit.diagnosis.explain.places import Place, function_around
 from audit.diagnosis.explain.sentences import NOISE, RECORDS, RELEASE
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
-from audit.diagnosis.explain.jaxprs.ends import CannotFollowError
+from audit.diagnosis.explain.jaxprs.equations import CannotFollowError
 from audit.diagnosis.explain.jaxprs.evaluate import stacked
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
-from audit.diagnosis.explain.jaxprs.not_a_number import lost_at
-from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, settled
+from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, lost_at, settled
 from audit.diagnosis.explain.places import Place
 
 

@@ -228,3 +228,10 @@ def variance_of_call(name: str, jaxpr: Any, ins: Sequence[Value], which: int) ->
     drawn = np.asarray(jax.vmap(draw)(fresh), np.float64)
     # the coordinates of one draw have one law
     return np.full(shape, np.var(drawn)), True
+
+
+def effective(drawn: np.ndarray) -> float:
+    """How many normal numbers would tell a deviation as well as these do: numbers that are mostly zero tell less."""
+    squares = np.square(drawn - np.mean(drawn))
+    spread = np.var(squares) / np.mean(squares) ** 2 if np.any(squares) else 2.0
+    return float(drawn.size * 2 / max(2.0, spread))

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding
-from audit.diagnosis.explain.jaxprs.estimates import effective
 from audit.diagnosis.explain.jaxprs.facts import Idle, Mixed, Release, Resized, Scaled
 from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.keys import Pair
@@ -20,6 +19,7 @@ from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import (
     MIXES_NOISE,
     SUMS,
+    effective,
     repeats,
     resized_by,
     sources_after,

@@ -10,17 +10,15 @@ import jax
 from audit.diagnosis.explain.broken_off import broken_off, ended, own_error
 from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, ranked
-from audit.diagnosis.explain.jaxprs.ends import CannotFollowError
-from audit.diagnosis.explain.jaxprs.estimates import pool, unsure
+from audit.diagnosis.explain.jaxprs.equations import CannotFollowError
 from audit.diagnosis.explain.jaxprs.facts import Idle
 from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_together, looked_again
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.rounds import ROUNDS_TOGETHER, by_round, rounds_told
+from audit.diagnosis.explain.jaxprs.rounds import ROUNDS_TOGETHER, by_round, pool, rounds_told, unsure
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there, drawn_for_all
-from audit.diagnosis.explain.jaxprs.short_rounds import too_little_noise
+from audit.diagnosis.explain.jaxprs.short_rounds import short_leaves, too_little_noise
 from audit.diagnosis.explain.jaxprs.unbounded import unbounded_releases
-from audit.diagnosis.explain.jaxprs.uneven_noise import short_leaves
 from audit.diagnosis.explain.places import Place, spelled
 from audit.diagnosis.explain.sentences import (
     NOISE,

@@ -12,15 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding
-from audit.diagnosis.explain.jaxprs.backward_passes import own_lines
-from audit.diagnosis.explain.jaxprs.ends import CannotFollowError, FirstRoundEnded
+from audit.diagnosis.explain.jaxprs.equations import CannotFollowError, FirstRoundEnded
 from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
-from audit.diagnosis.explain.jaxprs.not_a_number import is_no_number
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, settled
+from audit.diagnosis.explain.jaxprs.source import own_lines
+from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, is_no_number, settled
 from audit.diagnosis.explain.missing_noise import without_noise
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, goes_on
 from audit.diagnosis.explain.sentences import changed_after_release, not_followed

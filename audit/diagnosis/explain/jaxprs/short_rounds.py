@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import Finding
-from audit.diagnosis.explain.jaxprs.clipped_parts import made_longer, parts_apart, wrongly_measured
-from audit.diagnosis.explain.jaxprs.estimates import SLACK, falls_short
+from audit.diagnosis.explain.handed_over import maker
+from audit.diagnosis.explain.jaxprs.clipped_parts import ALIKE, made_longer, parts_apart, wrongly_measured
 from audit.diagnosis.explain.jaxprs.facts import Release, Weight
-from audit.diagnosis.explain.jaxprs.rounds import by_round, cost, deviation, is_judged, sensitivity
+from audit.diagnosis.explain.jaxprs.rounds import SLACK, by_round, cost, deviation, falls_short, is_judged, sensitivity
 from audit.diagnosis.explain.jaxprs.runs import Program, Run
-from audit.diagnosis.explain.library_closures import maker
-from audit.diagnosis.explain.missing_noise import no_number
+from audit.diagnosis.explain.missing_noise import no_number, short_of_noise
 from audit.diagnosis.explain.numbers_given import holder, not_handed, own_bound, went_wrong
 from audit.diagnosis.explain.places import NOWHERE, Place, Reader, among_records, spelled
 from audit.diagnosis.explain.sentences import (
@@ -26,6 +25,9 @@ from audit.diagnosis.explain.sentences import (
     too_far,
     too_little,
 )
+
+APART = 1e-3
+"""Relative difference of lengths that no chance makes alike."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,3 +181,52 @@ def _exceeds(releases: Sequence[Release], program: Program, clip: float | None) 
         return False
     moved, summed = sensitivity(releases), _summed(releases)
     return min(moved, summed or moved) > program.reach * clip * (1 + SLACK)
+
+
+def short_leaves(rounds: Iterable[Sequence[Release]], due: float | None) -> list[Finding]:
+    """Leaves whose noise is less than is due to a record whose whole gradient lies in them.
+
+    Leaves that are multiplied by one number, which cuts the record, are clipped together: one of them alone may be as
+    long as all of them are now. Leaves with bounds of their own may have noise of their own.
+    """
+    if due is None:
+        return []
+    found: dict[Place, Finding] = {}
+    for releases in rounds:
+        if not _clipped_together(releases):
+            continue
+        length = float(np.sqrt(sum(np.sum(np.square(release.moved)) for release in releases)))
+        deviations = [float(np.sqrt(np.min(release.variance))) for release in releases]
+        if max(deviations) * (1 + SLACK) < due * length:
+            # all of them are short: nothing is said of one
+            continue
+        for release, least in zip(releases, deviations, strict=True):
+            if least * (1 + SLACK) < due * length:
+                found.setdefault(release.at, _short(release, least, max(deviations), length, due))
+    return list(found.values())
+
+
+def _short(release: Release, deviation: float, others: float, length: float, due: float) -> Finding:
+    return short_of_noise(
+        release.output,
+        at=release.at,
+        draw=release.draw,
+        deviation=deviation,
+        others=others,
+        length=length,
+        due=due,
+    )
+
+
+def _clipped_together(releases: Sequence[Release]) -> bool:
+    weights = [release.weighted for release in releases]
+    if len(releases) < 2 or not all(release.exact and not release.unknown for release in releases):
+        return False
+    leaves = {release.output for release in releases}
+    if any(weight is None for weight in weights) or "" in leaves or len(leaves) < len(releases):
+        # what is released in several steps has the units of its step
+        return False
+    by = [weight.by for weight in weights if weight is not None]
+    before = [weight.before for weight in weights if weight is not None]
+    cuts = 0 < max(by) < 1 - APART
+    return cuts and bool(np.ptp(by) <= ALIKE * max(by) and np.ptp(before) > APART * max(before))

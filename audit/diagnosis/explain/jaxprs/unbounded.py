@@ -10,10 +10,9 @@ import numpy as np
 
 from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Finding, Kind
-from audit.diagnosis.explain.jaxprs.clipped_parts import wrongly_measured
+from audit.diagnosis.explain.jaxprs.clipped_parts import given_all, wrongly_measured
 from audit.diagnosis.explain.jaxprs.facts import Release, Weight
 from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES, clipped_alone
-from audit.diagnosis.explain.jaxprs.parts_given import given_all
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, listed
 from audit.diagnosis.explain.places import Place, handed_out, spelled
 from audit.diagnosis.explain.sentences import after_sum, clipped_sum_changed, found, led

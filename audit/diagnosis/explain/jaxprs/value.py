@@ -24,7 +24,7 @@ from audit.diagnosis.explain.jaxprs.facts import (
     Weight,
 )
 from audit.diagnosis.explain.jaxprs.key_words import Words, is_key
-from audit.diagnosis.explain.places import Place
+from audit.diagnosis.explain.places import NOWHERE, Place
 from audit.diagnosis.explain.wrong_lengths import Number
 from mechanisms.adapters.noise_terms import Terms
 
@@ -297,3 +297,20 @@ def scaled_by_count(a: Any, b: Any, tag: Tag, counts: tuple[int, int]) -> bool:
         return False
     less, more = counts
     return any(close(one * factor, other, rounding(a)) for factor in (less / more, more / less))
+
+
+def lost_at(out: Value, ins: Sequence[Value], place: Place) -> Place | None:
+    """The first place on the way to a value that is no number; NOWHERE where the record itself holds none."""
+    if not _is_lost(out):
+        return None
+    known = next((value.lost for value in ins if value.lost is not None), None)
+    return known or (NOWHERE if any(map(_is_lost, ins)) else place)
+
+
+def _is_lost(value: Value) -> bool:
+    return value.differs and is_no_number(value.b)
+
+
+def is_no_number(array: Any) -> bool:
+    """Whether one of its entries is none."""
+    return rounding(array) > 0 and bool(np.isnan(host(array)).any())
