@@ -10,8 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from mechanisms.adapters.noise_terms import Terms
 from mechanisms.adapters.pytorch.replay.stacks import Stack
-from mechanisms.adapters.pytorch.replay.storages import covers, elements, seen_through
-from mechanisms.adapters.pytorch.replay.terms import laid, nothing, seen
+from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, nothing, seen, seen_through
 from mechanisms.adapters.pytorch.replay.weights import Number, Weight
 
 PURGE_EVERY = 4096
@@ -275,3 +274,56 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor, where: Stack) -> Cell
         opaque=new.opaque or old.opaque,
     )
     return found.looked_over(where)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Operation:
+    """Its name and arguments, one of its results, and where it was called."""
+
+    name: str
+    args: tuple[Any, ...]
+    before: tuple[Any, ...]
+    """The arguments as they were, where the operation writes over one that is still needed."""
+    kwargs: dict[str, Any]
+    out: torch.Tensor
+    known: dict[int, Cell | None]
+    pairs: list[tuple[torch.Tensor, Cell]]
+    """Tensors of which something is known; the others are constants."""
+    where: Stack
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Of all that is no constant."""
+        return [cell for _, cell in self.pairs]
+
+    @property
+    def draws(self) -> frozenset[int]:
+        """All that went into it."""
+        return frozenset().union(*(cell.draws for cell in self.cells))
+
+    @property
+    def data(self) -> bool:
+        """Whether records reach it."""
+        return any(cell.data for cell in self.cells)
+
+    @property
+    def opaque(self) -> bool:
+        """Whether something reached it by a way that is not followed."""
+        return any(cell.opaque for cell in self.cells)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Releases that it is made of."""
+        return tuple(dict.fromkeys(event for cell in self.cells for event in cell.events))
+
+    def cell(self, part: Any) -> Cell | None:
+        """What was known of an argument."""
+        return self.known.get(id(part))
+
+    def variance(self, part: torch.Tensor) -> torch.Tensor:
+        """Of the noise in each element of an argument."""
+        return variance_of(self.cell(part), part)
+
+    def terms(self, part: torch.Tensor) -> Terms | None:
+        """The same as a sum of independent numbers; None where that is not known."""
+        return terms_of(self.cell(part), part)

@@ -14,6 +14,7 @@ from mechanisms.adapters.pytorch.replay.facts import Cost
 from mechanisms.adapters.pytorch.replay.joint_noise import single, squared_length
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.weights import Weight
+from mechanisms.adapters.same_draws import OF_STEP
 
 OUTPUT_SLACK = 2e-5
 """Of the largest number of an output: below it a difference is rounding."""
@@ -21,6 +22,10 @@ OUTPUT_SLACK = 2e-5
 
 NEAR = 0.02
 """Share of the largest number up to which another is about as large."""
+MOST_NAMED = 4
+"""Tensors that one sentence names beside the first."""
+MUCH = 5.0
+"""Growth between two sizes of a record that only an unbounded one shows."""
 
 
 def took_part(one: Run, other: Run) -> bool:
@@ -124,3 +129,27 @@ def _weights(events: list[Event]) -> tuple[Weight, ...]:
 def _deviation(event: Event) -> float:
     noise = event.variance.double()
     return float(noise[noise > 0].mean().sqrt()) if bool((noise > 0).any()) else 0.0
+
+
+def together(names: list[str]) -> str:
+    """The first by its full name, and which others there are, whatever their steps."""
+    _, *others = dict.fromkeys(name.partition(OF_STEP)[0] for name in names)
+    more = [*others[:MOST_NAMED], f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else others
+    return f"{names[0]} (also {', '.join(more)})" if more else names[0]
+
+
+def unbounded(other: Run, runs: list[Run], moved: list[int]) -> str:
+    """Which outputs hold what grows with the record, where others do not."""
+    large, small = (run.releases.events for run in runs)
+    grown = [number for number in moved if size_of(large[number]) > MUCH * size_of(small[number]) > 0]
+    names = holding(other, [other.releases.events[number] for number in grown])
+    return f" for {together(names)}" if names and len(grown) < len(moved) else ""
+
+
+def holding(run: Run, events: list[Event]) -> list[str]:
+    """The outputs that these releases are in."""
+    return [
+        name
+        for name, out in run.outputs.items()
+        if out.cell is not None and any(event is one for event in out.cell.events for one in events)
+    ]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 
 from mechanisms.adapters.pytorch.replay.records import Place
-from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
+from mechanisms.adapters.watched_calls import calls_told_to
 
 CONTINUOUS = frozenset(
     [
@@ -49,6 +52,7 @@ UNIFORM = frozenset(("rand", "rand_like", "uniform_"))
 LARGEST_UNIFORM = 1 - 2**-24
 
 Slot = tuple[Any, ...]
+SEEDING = frozenset(("manual_seed", "seed", "set_state"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -242,3 +246,29 @@ def rate_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], index: int
 def state_of(generator: torch.Generator | None) -> int | None:
     """A number that two states share only if they are the same."""
     return None if generator is None else hash(generator.get_state().numpy().tobytes())
+
+
+class Seedings:
+    """Watches this thread's calls, which costs a run about half its time again."""
+
+    def __init__(self) -> None:
+        # by address: PyTorch wraps a generator anew for every call; kept, so that none gets the address of another
+        self._places: dict[int, tuple[torch.Generator, Stack]] = {}
+
+    def of(self, generator: torch.Generator | None) -> Stack:
+        """Where this one was seeded; nowhere if it was not since the watch began."""
+        return () if generator is None else self._places.get(_address(generator), (None, ()))[1]
+
+    def watching(self) -> contextlib.AbstractContextManager[None]:
+        """Watch meanwhile."""
+        return calls_told_to(self._called)
+
+    def _called(self, frame: FrameType, event: str, function: Any) -> None:
+        if event == "c_call" and function.__name__ in SEEDING:
+            generator = getattr(function, "__self__", None)
+            if isinstance(generator, torch.Generator):
+                self._places[_address(generator)] = generator, stack(frame)
+
+
+def _address(generator: Any) -> int:
+    return generator._cdata

@@ -10,7 +10,7 @@ import numpy as np
 
 from mechanisms.adapters.noise_terms import Blocks, Terms, apart, bare, lacking
 from mechanisms.adapters.pytorch.replay.cells import Event
-from mechanisms.adapters.pytorch.replay.terms import side_by_side
+from mechanisms.adapters.pytorch.replay.storages import side_by_side
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

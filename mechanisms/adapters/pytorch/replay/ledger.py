@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from mechanisms.adapters.pytorch.replay import noise, traces
-from mechanisms.adapters.pytorch.replay.cells import Cell
+from mechanisms.adapters.pytorch.replay.cells import Cell, Operation
 from mechanisms.adapters.pytorch.replay.draws import Slot
-from mechanisms.adapters.pytorch.replay.operation import Operation
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.storages import elements

@@ -11,11 +11,9 @@ import torch
 from torch.utils._pytree import tree_map
 
 from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, of_terms
-from mechanisms.adapters.pytorch.replay.cells import shadow
+from mechanisms.adapters.pytorch.replay.cells import Operation, shadow
 from mechanisms.adapters.pytorch.replay.draws import UNIFORM
-from mechanisms.adapters.pytorch.replay.operation import Operation
-from mechanisms.adapters.pytorch.replay.storages import seen_through, tensors_among
-from mechanisms.adapters.pytorch.replay.terms import nothing
+from mechanisms.adapters.pytorch.replay.storages import nothing, seen_through, tensors_among
 
 ORTHOGONAL = 1e-4
 """Cosine below which two rows of a matrix are at right angles, up to rounding."""

@@ -11,12 +11,11 @@ import torch
 
 from mechanisms.adapters.noise_terms import Terms, total
 from mechanisms.adapters.pytorch.replay import noise, traces
-from mechanisms.adapters.pytorch.replay.cells import Cell, Event, shadow
+from mechanisms.adapters.pytorch.replay.cells import Cell, Event, Operation, shadow
 from mechanisms.adapters.pytorch.replay.draws import Slot
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
-from mechanisms.adapters.pytorch.replay.operation import Operation
 from mechanisms.adapters.pytorch.replay.stacks import Stack
-from mechanisms.adapters.pytorch.replay.terms import laid, variance_in
+from mechanisms.adapters.pytorch.replay.storages import laid, variance_in
 
 MOST_STORED = 2**28
 """Numbers of releases that are kept for comparison (1 GiB); a longer training is followed so far."""

@@ -9,31 +9,36 @@ from typing import Any
 
 import torch
 
-from mechanisms.adapters.pytorch.replay import uneven_noise
-from mechanisms.adapters.pytorch.replay.comparing import length_of, releases_differ, round_costs
-from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, differing
-from mechanisms.adapters.pytorch.replay.draws import Bank
+from mechanisms.adapters.pytorch.replay.comparing import (
+    MUCH,
+    holding,
+    length_of,
+    releases_differ,
+    round_costs,
+    together,
+    unbounded,
+)
+from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, Numbers, differing
+from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings
 from mechanisms.adapters.pytorch.replay.empty_batches import Nobody, lines_run, turned_away, without_noise
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.joint_noise import rounds_depend, squared_length
 from mechanisms.adapters.pytorch.replay.mixing import SLACK, UNPLACED, Company, mixing, other_batches
-from mechanisms.adapters.pytorch.replay.names import MUCH, holding, together, unbounded
-from mechanisms.adapters.pytorch.replay.read_numbers import Numbers
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches
-from mechanisms.adapters.pytorch.replay.repeated_noise import repeated_noise, reused_states
-from mechanisms.adapters.pytorch.replay.run import Run
-from mechanisms.adapters.pytorch.replay.runs import Runs
-from mechanisms.adapters.pytorch.replay.same_noise import (
+from mechanisms.adapters.pytorch.replay.repeated_noise import (
     drawn_by_the_seed,
     of_one_seed,
     picking,
+    repeated_noise,
+    reused_states,
     same_batches_in_every_run,
     same_in_every_run,
     with_seedings,
 )
+from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.runs import Runs
 from mechanisms.adapters.pytorch.replay.sampling import Sampler
-from mechanisms.adapters.pytorch.replay.seedings import Seedings
-from mechanisms.adapters.pytorch.replay.short_rounds import short_rounds
+from mechanisms.adapters.pytorch.replay.short_rounds import is_uneven, parts_of, short_parts, short_rounds
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.streams import stream_of
 
@@ -344,13 +349,13 @@ class Replay(Runs):
         if self._stated is None or self._place is None or self._facts:
             return False
         runs, events = [other], other.releases.events
-        uneven = uneven_noise.is_uneven(uneven_noise.parts_of(events), events, self._stated)
+        uneven = is_uneven(parts_of(events), events, self._stated)
         for turned in (False, True) if uneven else ():
             dataset = enlarged(self._with, self._place.index, FACTOR, turned=turned)
             run = None if dataset is None else self._further(dataset, one)
             if run is not None and len(run.releases.events) == len(events):
                 runs.append(run)
-        found = uneven_noise.short_parts([run.releases.events for run in runs], self._stated)
+        found = short_parts([run.releases.events for run in runs], self._stated)
         for event, fact in found:
             names = holding(other, [event])
             some = fact.words["some"]

@@ -8,14 +8,13 @@ import dataclasses
 import torch
 
 from mechanisms.adapters.pytorch.replay import noise
-from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, shadow
+from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, Operation, shadow
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
-from mechanisms.adapters.pytorch.replay.operation import Operation
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.releases import Releases
 from mechanisms.adapters.pytorch.replay.stacks import Stack, in_backward
+from mechanisms.adapters.pytorch.replay.storages import laid, variance_in
 from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, multiple, record_sum
-from mechanisms.adapters.pytorch.replay.terms import laid, variance_in
 from mechanisms.adapters.pytorch.replay.weights import Number, by_python, measured, weighed
 
 RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))

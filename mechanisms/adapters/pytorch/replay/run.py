@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mechanisms.adapters.noise_terms import independent
 from mechanisms.adapters.pytorch.replay import noise
-from mechanisms.adapters.pytorch.replay.cells import Cell, merged, overwritten, shadow
+from mechanisms.adapters.pytorch.replay.cells import Cell, Operation, merged, overwritten, shadow
 from mechanisms.adapters.pytorch.replay.draws import (
     CONTINUOUS,
     DRAWS,
@@ -22,20 +22,18 @@ from mechanisms.adapters.pytorch.replay.draws import (
     UNIFORM,
     Bank,
     Draw,
+    Seedings,
     Slot,
     generator_of,
     rate_of,
     scaled_draw,
     state_of,
 )
-from mechanisms.adapters.pytorch.replay.operation import Operation
 from mechanisms.adapters.pytorch.replay.records import rows_read
 from mechanisms.adapters.pytorch.replay.releases import Enough
 from mechanisms.adapters.pytorch.replay.results import Results
-from mechanisms.adapters.pytorch.replay.seedings import Seedings
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
-from mechanisms.adapters.pytorch.replay.storages import covers, elements, tensors_among
-from mechanisms.adapters.pytorch.replay.terms import laid, nothing
+from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, nothing, tensors_among
 from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number
 
 Sway = tuple[float, float]

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
+import torch
+
+from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact
 from mechanisms.adapters.pytorch.replay.mixing import SLACK
 from mechanisms.adapters.pytorch.replay.stacks import Stack
+
+ALIKE = 1e-4
+"""Relative difference of lengths that are one number."""
+APART = 0.02
+"""Share of the whole by which the length of one part changes while that of all together does not: if nothing held them
+together, that length would change by more than ALIKE."""
+MOST_PARTS = 8
+"""Different deviations in one tensor; noise of more is scaled coordinate by coordinate."""
 
 
 def short_rounds(
@@ -40,3 +53,92 @@ def short_rounds(
         words = {"cost": worst, "due": due, "lengths": lengths, "times": again[1]}
         return Fact(kind="too_little_noise", stacks=stacks, words=words), told
     return None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Part:
+    """The coordinates of one tensor that have the same noise."""
+
+    number: int
+    """Of the release that it belongs to."""
+    deviation: float
+    where: torch.Tensor
+    """Which coordinates, as a mask."""
+
+    def length(self, events: Sequence[Event]) -> float:
+        """How far the record moves it in one run."""
+        return float(events[self.number].difference[self.where].norm())
+
+
+def parts_of(events: Sequence[Event]) -> list[Part]:
+    """What is released first, both sides beginning it with the same weights; nothing where some noise is unknown.
+
+    Coordinates without noise are no part: the record moves none of them, or that is said already.
+    """
+    first = [number for number, event in enumerate(events) if event.round == 1 and not event.superseded]
+    if not all(events[number].known for number in first):
+        return []
+    return [part for number in first for part in _split(number, events[number].variance) if part.deviation]
+
+
+def _split(number: int, variance: torch.Tensor) -> Iterator[Part]:
+    """A tensor by the deviations of its noise; one with many counts as one part with the least of them."""
+    if not variance.numel():
+        return
+    least, most = float(variance.min()), float(variance.max())
+    values = [least] if least == most else torch.unique(variance.float()).tolist()
+    if not 1 < len(values) <= MOST_PARTS:
+        yield Part(number, math.sqrt(least), torch.ones_like(variance, dtype=torch.bool))
+        return
+    for value in values:
+        yield Part(number, math.sqrt(value), variance.float() == value)
+
+
+def is_uneven(parts: Sequence[Part], events: Sequence[Event], due: float) -> bool:
+    """Whether some parts have less noise than others, and it would be too little for all that the record moves."""
+    if len(parts) < 2:
+        return False
+    deviations, length = [part.deviation for part in parts], _length(parts, events)
+    return min(deviations) * (1 + SLACK) < due * length <= max(deviations) * (1 + SLACK)
+
+
+def short_parts(runs: Sequence[Sequence[Event]], due: float) -> list[tuple[Event, Fact]]:
+    """Parts whose noise is less than is due to a record whose whole gradient lies in them.
+
+    The runs have the record in different sizes. Where it moves all parts together by the same length in two of them,
+    and one part by another, they are clipped together: one alone may be as long as all are now. Tensors with bounds
+    of their own may have noise of their own.
+    """
+    parts = parts_of(runs[0])
+    pairs = [(one, other) for place, one in enumerate(runs) for other in runs[place + 1 :]]
+    together = next((one for one, other in pairs if _clipped_together(parts, one, other)), None)
+    if together is None or not is_uneven(parts, together, due):
+        return []
+    length, most = _length(parts, together), max(parts, key=lambda part: part.deviation)
+    return [
+        (runs[0][part.number], _short(part, runs[0], most, length, due))
+        for part in parts
+        if part.deviation * (1 + SLACK) < due * length and any(part.length(events) for events in runs)
+    ]
+
+
+def _short(part: Part, events: Sequence[Event], most: Part, length: float, due: float) -> Fact:
+    event, right = events[part.number], events[most.number].sized
+    # what is done to the noise of all of them does not tell them apart
+    made = event.uneven or next(iter([*(where for where in event.sized if where not in right), *event.sized]), ())
+    stacks = {"at": event.stack, "draw": event.draw} | ({"made": made} if made else {})
+    count, of = int(part.where.sum()), part.where.numel()
+    some = f"{count} of {of} coordinates of " if count < of else ""
+    words = {"some": some, "deviation": part.deviation, "others": most.deviation, "length": length, "due": due}
+    return Fact(kind="too_little_noise", stacks=stacks, words=words)
+
+
+def _clipped_together(parts: Sequence[Part], one: Sequence[Event], other: Sequence[Event]) -> bool:
+    length = _length(parts, one)
+    if not math.isfinite(length) or not length or abs(_length(parts, other) - length) > ALIKE * length:
+        return False
+    return any(abs(part.length(one) - part.length(other)) > APART * length for part in parts)
+
+
+def _length(parts: Sequence[Part], events: Sequence[Event]) -> float:
+    return math.sqrt(sum(part.length(events) ** 2 for part in parts))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+
+from mechanisms.adapters.noise_terms import Terms
 
 
 def tensors_among(given: Any) -> list[torch.Tensor]:
@@ -31,3 +35,63 @@ def covers(tensor: torch.Tensor) -> bool:
 def seen_through(shadow: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """The part of a storage's shadow that a tensor looks at."""
     return shadow.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+
+def nothing(*shape: int) -> Terms:
+    """No noise."""
+    return Terms(np.zeros((*shape, 1), np.int64), np.zeros((*shape, 1)))
+
+
+def seen(terms: Terms, tensor: torch.Tensor) -> Terms:
+    """The part of a storage's that a tensor looks at."""
+    return Terms(*(_window(array, tensor) for array in (terms.numbers, terms.times)))
+
+
+def laid(tensor: torch.Tensor, values: Terms | None, before: Terms | None = None) -> Terms | None:
+    """A storage's, with these values where the tensor looks, and ``before`` elsewhere; None where some are not known.
+
+    What was before a tensor that is all of its storage does not count.
+    """
+    rest = nothing(elements(tensor)) if covers(tensor) else before
+    if values is None or rest is None:
+        return None
+    width = max(values.times.shape[-1], rest.times.shape[-1])
+    return Terms(
+        _written(rest.numbers, values.numbers, tensor, width), _written(rest.times, values.times, tensor, width)
+    ).bounded()
+
+
+def side_by_side(parts: Sequence[Terms | None]) -> Terms | None:
+    """Coordinates of several tensors, one after the other; None where one is not known, or all are too large."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or not known:
+        return None
+    width = max(part.times.shape[-1] for part in known)
+
+    def rows(array: np.ndarray) -> np.ndarray:
+        flat = array.reshape(-1, array.shape[-1])
+        return np.pad(flat, ((0, 0), (0, width - flat.shape[-1])))
+
+    columns = [np.concatenate([rows(getattr(part, name)) for part in known]) for name in ("numbers", "times")]
+    return Terms(*columns).bounded()
+
+
+def variance_in(terms: Terms) -> torch.Tensor:
+    """Of every element; elements whose variances differ by rounding alone have the same."""
+    fraction, exponent = np.frexp(terms.variance)
+    return torch.as_tensor(np.ldexp(np.round(fraction * 2.0**20) / 2.0**20, exponent), dtype=torch.float32)
+
+
+def _written(before: np.ndarray, values: np.ndarray, tensor: torch.Tensor, width: int) -> np.ndarray:
+    found = np.zeros((len(before), width), before.dtype)
+    found[:, : before.shape[-1]] = before
+    window = _window(found, tensor)
+    window[...] = 0
+    window[..., : values.shape[-1]] = values
+    return found
+
+
+def _window(array: np.ndarray, tensor: torch.Tensor) -> np.ndarray:
+    width = array.shape[-1]
+    strides = (*(width * stride for stride in tensor.stride()), 1)
+    return torch.from_numpy(array).as_strided((*tensor.size(), width), strides, width * tensor.storage_offset()).numpy()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from mechanisms.adapters.pytorch.replay import noise
-from mechanisms.adapters.pytorch.replay.operation import Operation
+from mechanisms.adapters.pytorch.replay.cells import Operation
 
 PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm", "mv", "dot"))
 STRAIGHT = (
