@@ -1,4 +1,4 @@
-"""Parts of a record that are clipped one by one, each of them to the whole bound."""
+"""Parts of a record that are clipped one by one, each to the whole bound, and who was given which part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an equation of a jaxpr says of itself: what it calls, holds, draws, and gives."""
+"""What an equation of a jaxpr says of itself: what it calls, holds, draws, and gives; and why a run ends at one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rounds of a run, and what each of them cost."""
+"""The rounds of a run, what each of them cost, and deviations that are estimated from the draws of several runs."""
 
 from __future__ import annotations
 

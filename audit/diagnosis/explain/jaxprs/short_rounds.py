@@ -1,4 +1,4 @@
-"""Rounds whose noise is too small for what the record moves, and the line that is the cause."""
+"""Rounds, and single leaves, whose noise is too small for what a record moves, and the line that is the cause."""
 
 from __future__ import annotations
 

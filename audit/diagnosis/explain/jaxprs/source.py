@@ -1,4 +1,4 @@
-"""The place of an equation in the user's source."""
+"""The place of an equation in the user's source, also of those in backward passes of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where each record is multiplied by a number of its own, as clipping does, and where that is undone again."""
+"""By what each record is multiplied, as clipping does, where that is undone again, and by what their sum is."""
 
 from __future__ import annotations
 

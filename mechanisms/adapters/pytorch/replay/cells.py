@@ -1,4 +1,4 @@
-"""What is known of each piece of memory: whether data reached it, how much noise is in it, what covered it."""
+"""What is known of each piece of memory, and of one operation on some: data, noise, and what covered them."""
 
 from __future__ import annotations
 

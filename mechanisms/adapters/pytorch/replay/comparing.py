@@ -1,4 +1,4 @@
-"""By how much two runs of a replay differ, and what each round costs."""
+"""By how much two runs of a replay differ, what each round costs, and by which names its tensors are told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What still differs between the two sides at the end of a replay, although noise was made equal: facts."""
+"""What still differs between the two sides although noise was made equal, and numbers of the data that decide it."""
 
 from __future__ import annotations
 

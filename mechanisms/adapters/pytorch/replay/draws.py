@@ -1,4 +1,4 @@
-"""Random numbers, drawn once and handed to every run: a longer draw begins with the shorter one."""
+"""Random numbers, drawn once and handed to every run (a longer draw begins with the shorter one), and their seeds."""
 
 from __future__ import annotations
 

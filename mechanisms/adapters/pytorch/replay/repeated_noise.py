@@ -1,4 +1,4 @@
-"""The same numbers in the noise of two releases, however they came there."""
+"""The same numbers in the noise of two releases, or of two runs, however they came there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds whose noise is less than is due to what the record moves."""
+"""Rounds, and single parts of a release, whose noise is less than is due to what a record moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tensors that an operation is given, and the memory that each looks into."""
+"""The tensors that an operation is given, the memory that each looks into, and the noise in it as a linear map."""
 
 from __future__ import annotations
 
