@@ -119,23 +119,35 @@ def _enough(asked: Judge, found: tuple[Guesses, ...], chance: float, planned: Pl
     def in_proportion(canaries: int) -> tuple[Guesses, ...]:
         return tuple(_scaled(each, canaries / each.canaries) for each in found)
 
-    of = planned or in_proportion
+    if planned and (canaries := _fewest(asked, found, chance, planned)):
+        return f"about {canaries:,} canaries would be enough"
+    canaries = _fewest(asked, found, chance, in_proportion)
+    if canaries is None:
+        return f"even {MOST_CANARIES:,} canaries would not be enough: use more trainings"
+    best = max(found, key=lambda each: each.guessed)
+    if planned is None and any(each.at_delta is not None for each in found):
+        guesses = _two_digits(canaries * best.guessed / best.canaries)
+        return (
+            f"about {guesses:,} guesses would be enough, where these scores allow {best.guessed:,} of "
+            f"{best.canaries:,} canaries: use more canaries, ones that leak more, or more trainings"
+        )
+    enough = f"about {canaries:,} canaries would be enough, with the same part of them guessed"
+    if planned is None:
+        return enough
+    more = _scaled(best, canaries / best.canaries)
+    return f"{enough}: audit.one_run(..., guesses=[({more.guessed_in}, {more.guessed_out})]), fixed before the training"
+
+
+def _fewest(asked: Judge, found: tuple[Guesses, ...], chance: float, of: Planned) -> int | None:
+    """The fewest canaries whose guesses show the leak with the usual power, to two digits."""
 
     def shown(log_canaries: float) -> bool:
         return any(each.guessed and _shows(asked, each, chance) for each in of(round(math.exp(log_canaries))))
 
     least, most = math.log(found[0].canaries), math.log(MOST_CANARIES)
     if least >= most or not shown(most):
-        return f"even {MOST_CANARIES:,} canaries would not be enough: use more trainings"
-    enough = _two_digits(math.exp(halved(shown, least, most, within=0.01)[1]))
-    if planned is None and any(each.at_delta is not None for each in found):
-        best = max(found, key=lambda each: each.guessed)
-        guesses = _two_digits(enough * best.guessed / best.canaries)
-        return (
-            f"about {guesses:,} guesses would be enough, where these scores allow {best.guessed:,} of "
-            f"{best.canaries:,} canaries: use more canaries, ones that leak more, or more trainings"
-        )
-    return f"about {enough:,} canaries would be enough{'' if planned else ', with the same part of them guessed'}"
+        return None
+    return _two_digits(math.exp(halved(shown, least, most, within=0.01)[1]))
 
 
 def refutable(each: Guesses, claim: Claim) -> bool:

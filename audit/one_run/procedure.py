@@ -16,7 +16,7 @@ from audit.bounds.number_of_guesses import best_guesses, guess_extremes, risk_sp
 from audit.bounds.ranking import from_highest, tied
 from audit.bounds.supporting_lines import tabulate
 from audit.one_run.judgement import by_epsilon, judge
-from audit.one_run.result import OneRun
+from audit.one_run.result import OneRun, OneRunJudgement
 from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.distributions import binom
@@ -95,11 +95,10 @@ def one_run(
         )
     order, shared = from_highest(values, seed=seed), tied(values)
     ordered, deltas = coins[order], _deltas(delta, claim)
-    numbers, planned = NUMBERS, None
+    numbers = NUMBERS
     if guesses is not None:
         found = _count(ordered, _pairs(guesses, len(values)), risk=risk)
     elif claim is not None and not by_epsilon(claim):
-        planned = functools.partial(planned_guesses, claim, delta=deltas[0], risk=risk)
         found = _count(ordered, (guesses_of_claim(claim, len(values), delta=deltas[0], risk=risk),), risk=risk)
         numbers = "the claim, which says how many coins are guessed, was fixed before looking at these scores and coins"
     else:
@@ -119,7 +118,7 @@ def one_run(
         seed=seed,
         tied=shared,
         conditions=_conditions(relation, coins, numbers=numbers, seed=_seed_condition(seed, tied=shared, found=found)),
-        judgement=None if claim is None else judge(found, claim, delta=deltas[0], planned=planned),
+        judgement=None if claim is None else judged(found, claim, delta=deltas[0]),
         claim=claim,
         report_delta=deltas[0],
         name=name,
@@ -141,6 +140,16 @@ def guesses_of_claim(claim: Claim, canaries: int, *, delta: float, risk: float) 
     exposed = canaries * delta
     k_in, k_out = best_guesses(right_in, right_out, exposed=exposed, risk=risk, split=risk_split(exposed))
     return k_in, min(k_out, canaries - k_in)
+
+
+def judged(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJudgement:
+    """The verdict on these guesses, from no more than a record keeps."""
+    own, planned = found[0], None
+    if len(found) == 1 and own.at_delta is None and not by_epsilon(claim):
+        numbers = guesses_of_claim(claim, own.canaries, delta=delta, risk=own.risk)
+        if numbers == (own.guessed_in, own.guessed_out):
+            planned = functools.partial(planned_guesses, claim, delta=delta, risk=own.risk)
+    return judge(found, claim, delta=delta, planned=planned)
 
 
 def planned_guesses(claim: Claim, canaries: int, *, delta: float, risk: float) -> tuple[Guesses, ...]:

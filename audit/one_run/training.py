@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from audit.bounds.guesses_in_turn import best_rule, guessed_in_turn
-from audit.one_run.judgement import by_epsilon, judge
-from audit.one_run.procedure import FLIPS, one_run
+from audit.one_run.judgement import by_epsilon
+from audit.one_run.procedure import FLIPS, judged, one_run
 from audit.one_run.result import OneRun
 from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked, require
 from guarantees.claim import Claim
@@ -204,7 +204,7 @@ def _in_turn(
             "were fixed beforehand, by imagined trainings that do what they say",
             "delta is 0: nothing is proven at any other",
         ),
-        judgement=None if claim is None else judge((found,), claim, delta=0.0),
+        judgement=None if claim is None else judged((found,), claim, delta=0.0),
         claim=claim,
         name=name,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from audit.one_run.judgement import judge
+from audit.one_run.procedure import judged
 from audit.one_run.result import OneRun
 from audit.record.derive import claim_part
 from audit.record.record import AuditRecord, OneRunPart, Part
@@ -97,7 +97,7 @@ def judged_again(record: AuditRecord, claim: Claim) -> AuditRecord:
         seed=once.seed,
         tied=once.tied,
         conditions=once.conditions,
-        judgement=judge(once.guesses, claim, delta=record.report_delta),
+        judgement=judged(once.guesses, claim, delta=record.report_delta),
         claim=claim,
         report_delta=record.report_delta,
         name=record.name,

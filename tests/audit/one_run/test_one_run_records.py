@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -46,6 +47,27 @@ def test_what_is_read_proves_what_was_found(folder):
     assert leaks.epsilon(0.5) == 0.0, "a delta that was not declared"
     assert keeps.verdict != "violation"
     assert "400 canaries" in repr(leaks)
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        (guarantees.gaussian(mu=1.5), r"about [0-9,]+ canaries would be enough\."),
+        (guarantees.poisson_training(rate=0.5, noise_multiplier=1.0, steps=10), r"guesses=\[\((\d+), (\d+)\)\]"),
+    ],
+)
+def test_how_many_canaries_would_do_is_the_same_when_it_is_computed_again(claim, told):
+    """Verify judged the guesses without knowing that the claim had chosen their number, and called the reason wrong."""
+    found = trained(claim, shift=1.0)
+    assert found.verdict == "inconclusive"
+    numbers = re.search(told, found.reason)
+    assert {check.state for check in verify((as_record(found),)).checks} == {"right"}
+    if numbers.groups():
+        guesses = tuple(map(int, numbers.groups()))
+        canaries = int(re.search(r"about ([0-9,]+) canaries", found.reason)[1].replace(",", ""))
+        coins = np.random.default_rng(6).random(canaries) < 0.5
+        again = audit.one_run(20.0 * coins, coins, risk=0.025, claim=claim, guesses=[guesses])
+        assert again.verdict == "violation"
 
 
 @pytest.mark.parametrize("which", [0, 1])
