@@ -14,18 +14,22 @@ def broken_off(error: Exception) -> Finding:
 
 
 def own_error(error: Exception) -> Finding:
-    """An exception that the code raises without a replay, too; one that passed no line of the user's is a library's."""
+    """An exception that comes without a replay, too: the code's own; by no line of the user's, ours or a library's."""
     at = place_of_error(error)
     if not at.own:
-        return broken_off(error)
+        return not_followed(_first_line(error)) if line_of_ours(error) is not None else broken_off(error)
     return not_followed(why_broken_off(error, at, what="your own code raises an error"), at)
 
 
 def why_broken_off(error: Exception, at: Place, what: str = "it could not be followed") -> str:
     """The same as a clause."""
-    lines = str(error).strip().splitlines()
     where = "" if at.nearest is None else f" at {spelled(at)}"
-    return f"{what}{where}: {type(error).__name__}: {lines[0].rstrip('.') if lines else 'no message'}"
+    return f"{what}{where}: {type(error).__name__}: {_first_line(error)}"
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else "no message"
 
 
 def ended(error: Exception) -> Finding:

@@ -156,6 +156,8 @@ class TorchTraining(Described):
         if self.releases == "final":
             for name, tensor in ends(watch):
                 tell(name, tensor)
+        else:
+            self._require_steps(watch)
 
     @property
     def gradients_told(self) -> bool:
@@ -236,6 +238,13 @@ class TorchTraining(Described):
     def _release(self, watch: Watch) -> dict[str, np.ndarray]:
         if self.releases == "final":
             return final(watch)
+        self._require_steps(watch)
+        if self.releases == "update":
+            return dict(zip(watch.names, watch.updates[0], strict=True))
+        parts = zip(*watch.updates, strict=True)
+        return {name: np.stack(part) for name, part in zip(watch.names, parts, strict=True)}
+
+    def _require_steps(self, watch: Watch) -> None:
         wanted = self.steps or 1
         if len(watch.updates) < wanted:
             raise ValueError(
@@ -243,10 +252,6 @@ class TorchTraining(Described):
                 "should be released; if your loop updates weights by hand, audit what it returns: "
                 "releases='final'."
             )
-        if self.releases == "update":
-            return dict(zip(watch.names, watch.updates[0], strict=True))
-        parts = zip(*watch.updates, strict=True)
-        return {name: np.stack(part) for name, part in zip(watch.names, parts, strict=True)}
 
 
 @checked

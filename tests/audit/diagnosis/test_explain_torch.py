@@ -387,6 +387,33 @@ def training_explained(train, records=11, releases="final"):
     return explain(torch_training(train, releases=releases), neighbours, key=KEY, noise_multiplier=steps.NOISE)
 
 
+def reseeded_by_hand(data, seed):
+    """A loop with a module and no optimizer, whose every round starts from one seed."""
+    torch.manual_seed(seed)
+    model = torch.nn.Linear(steps.COLUMNS, 1, bias=False)
+    for _ in range(2):
+        torch.manual_seed(1234)
+        x, y = data.tensors
+        model(x)
+        rows = steps.clipped(steps.gradients(model.weight.detach()[0], x, y))
+        model.weight.data -= steps.LEARNING * (rows.sum(0) + steps.CLIP * steps.NOISE * torch.randn(steps.COLUMNS))
+    return model
+
+
+def test_a_loop_without_an_optimizer_has_no_steps_to_explain():
+    (told,) = training_explained(reseeded_by_hand, releases="transcript").findings
+    assert told.kind == "not_followed"
+    assert told.says.endswith("if your loop updates weights by hand, audit what it returns: releases='final'.")
+    assert not told.lines
+
+
+def test_noise_that_every_trial_shares_is_laid_to_the_seed_that_makes_it_so():
+    line = (__file__, reseeded_by_hand.__code__.co_firstlineno + 5)
+    told = training_explained(reseeded_by_hand).findings
+    assert {finding.lines[0] for finding in told} == {line}
+    assert "released_without_noise" in {finding.kind for finding in told}
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("train", "releases"),

@@ -123,14 +123,13 @@ def same_in_every_run(run: Run, again: Run, outputs: str) -> list[Fact]:
     if not same_draws(run, again):
         return []
     covering = _covering(run)
-    same = {run.draws[n].stack for n in covering if run.draws[n].state == again.draws[n].state}
-    whole = same == {run.draws[n].stack for n in covering}
+    seeded = {run.draws[n].stack: again.draws[n].seeded for n in covering if run.draws[n].state == again.draws[n].state}
+    whole = seeded.keys() == {run.draws[n].stack for n in covering}
     facts = {}
     for event in run.releases.events:
-        if event.moved and not event.superseded and event.draw in same:
+        if event.moved and not event.superseded and event.draw in seeded:
             stacks = {"at": event.origin, "added": event.stack, "draw": event.draw}
-            seeded = next((again.draws[n].seeded for n in covering if run.draws[n].stack == event.draw), ())
-            stacks |= {"seeded": seeded} if seeded else {}
+            stacks |= {"seeded": seeded[event.draw]} if seeded[event.draw] else {}
             words = {"leaf": outputs if whole else "a part of what is released"}
             facts.setdefault(event.draw, Fact(kind="released_without_noise", stacks=stacks, words=words))
     return list(facts.values())
