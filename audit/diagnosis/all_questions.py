@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Literal
@@ -20,6 +21,7 @@ from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import both_keys
 from audit.trials.user_code_errors import contained
 from guarantees.checks import Positive, Rate, Share, checked, require
+from mechanisms.pairs.gradient_pairs import told_pair
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
@@ -79,7 +81,7 @@ def diagnose(
     standard = _moving(np.concatenate([without.standard, with_record.standard]))
     coarse = presence.is_coarse(without, with_record)
     asked = (
-        *_about_presence(without, with_record, signal, stated, layout, coarse=coarse),
+        *_about_presence(without, with_record, signal, stated, layout, law="coarse" if coarse else law),
         *(() if coarse else _about_noise(without, with_record, standard, stated)),
         *movement,
         *_about_shape(without, with_record, standard, "coarse" if coarse else law),
@@ -117,16 +119,24 @@ def _about_still_noise(without: Noise, with_record: Noise, signal: Signal) -> tu
 
 
 def _about_presence(
-    without: Noise, with_record: Noise, signal: Signal, stated: Stated | None, layout: Layout | None, *, coarse: bool
+    without: Noise,
+    with_record: Noise,
+    signal: Signal,
+    stated: Stated | None,
+    layout: Layout | None,
+    *,
+    law: Law | Literal["coarse"],
 ) -> tuple[Question, ...]:
     sides, empty = (without, with_record), None
+    # only a law that is stated says that values never come again
+    bare = functools.partial(presence.bare, *sides, layout=layout, continuous=law in ("normal", "laplace"))
     if stated is not None and stated.rate < 1 and signal.rounds == 1:
         empty = (1 - stated.rate) ** signal.records, (1 - stated.rate) ** signal.records_with
     return (
         lambda risk: presence.unbounded(*sides, finite=signal.finite, risk=risk),
-        lambda risk: presence.bare(*sides, layout=layout, risk=risk),
+        lambda risk: bare(risk=risk),
         lambda risk: presence.silent(*sides, empty=empty, risk=risk),
-        *(() if coarse else (lambda risk: presence.repeated(*sides, risk=risk),)),
+        *(() if law == "coarse" else (lambda risk: presence.repeated(*sides, risk=risk),)),
         lambda risk: sensitivity.elsewhere(*sides, signal, layout=layout, risk=risk),
     )
 
@@ -239,7 +249,8 @@ def diagnose_mechanism(
       trials: outputs per dataset, at least 20.
       risk: probability that any question is answered "wrong" where nothing is, in (0, 1).
       deadline: a ``time.monotonic()`` value; it may leave fewer trials, which has nothing to do with what they are.
-      read_as: the pair of gradients where ``neighbours`` are records that a network reads.
+      read_as: the pair of gradients where ``neighbours`` are records that a network reads; by default what the
+        mechanism's own ``gradients=`` makes of them.
       executor: who draws the trials; by default this process.
       law: of the noise, as it is stated; "any" where nothing is stated.
       epsilon: what Laplace noise is to give one output, above 0 and finite; used where ``clip`` and
@@ -262,10 +273,12 @@ def diagnose_mechanism(
             print(answer.wrong, answer.says)
     """
     require("trials", trials >= FEWEST_TRIALS, f">= {FEWEST_TRIALS}", trials)
+    if read_as is None:
+        read_as = told_pair(neighbours, mechanism) if mechanism.gradients_told else neighbours
     sides = executor.sides(mechanism, neighbours)
     return diagnose(
         *drawn_in_time(sides, both_keys(key), trials, deadline=deadline),
-        read_as or neighbours,
+        read_as,
         clip=clip,
         noise_multiplier=noise_multiplier,
         rate=rate,

@@ -50,7 +50,7 @@ def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Sta
             else f"the sum varies from trial to trial (a variance of {excess:.3g} beside the noise) where every record "
             "is taken"
         )
-    less = ("fixed_batches", "sum_clipped", "less_along", "noise_of_batch")
+    less = ("fixed_batches", "sum_clipped", "sum_scaled", "less_along", "noise_of_batch")
     return answer(
         "batches",
         wrong=wrong,

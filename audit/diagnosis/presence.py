@@ -32,6 +32,10 @@ ONCE = 0.05
 """Share of trials whose value no other has, from which on there may be noise in some of them."""
 ROOM = 8
 """Numbers of float32 for each trial that a coordinate could take, for values that come again to be no rounding."""
+ALL_DIFFERENT = 3
+"""Equal pairs that may be due where none is found, at a probability of exp(-3)."""
+REPEATS = 8
+"""Trials for each different release from which on they have no noise."""
 BARE = 0.25
 """Share of the others' deviation below which a coordinate is called short of noise."""
 
@@ -62,8 +66,7 @@ def silent(without: Noise, with_record: Noise, *, empty: tuple[float, float] | N
     shares = [_silent_share(side) for side in sides]
     wrong, causes = min(shares) == 1 or (max(shares) > SELDOM and not is_coarse(*sides)), ()
     if min(shares) == 1:
-        varies = any(np.ptp(side.outputs, axis=0).any() for side in sides)
-        measured = "there is no noise" + (" where no record moves the release" if varies else "")
+        measured = _no_noise(np.concatenate([side.outputs for side in sides]))
     elif 1 in shares and 0 in shares:
         measured = f"there is no noise in trials {'with' if shares[1] else 'without'} the record"
     elif wrong:
@@ -88,6 +91,16 @@ def silent(without: Noise, with_record: Noise, *, empty: tuple[float, float] | N
         assumes="sums below a million deviations of the noise",
         estimate=max(shares),
     )
+
+
+def _no_noise(outputs: Array) -> str:
+    """What to say where no noise lies outside the span: whether there is none in it either."""
+    different = len(np.unique(outputs, axis=0))
+    if different <= 2:
+        return "there is no noise"
+    if REPEATS * different <= len(outputs):
+        return f"there is no noise: {different:,} different releases in {len(outputs):,} trials"
+    return "there is no noise where no record moves the release"
 
 
 def _is_share(side: Noise, share: float, due: float) -> bool:
@@ -131,14 +144,16 @@ def _is_silent(side: Noise) -> Array:
     return np.abs(side.beside).max(axis=1) <= ROUND_OFF * np.abs(side.outputs).max(axis=1)
 
 
-def bare(without: Noise, with_record: Noise, *, layout: Layout | None, risk: float) -> Diagnosis:
+def bare(
+    without: Noise, with_record: Noise, *, layout: Layout | None, continuous: bool = False, risk: float
+) -> Diagnosis:
     """Whether coordinates have much less noise than others: variances against their mean outside the span.
 
     Or values that come again (``bare_values``), half of the risk each. Whatever the batch adds,
     ``(trials - 1) variance_j / s^2`` is at least chi-square; the smallest pays for all. Called wrong only
     below a quarter of the deviation, where the shape of the noise hardly matters.
     """
-    repeating = bare_values(without.outputs, with_record.outputs, layout=layout, risk=risk)
+    repeating = bare_values(without.outputs, with_record.outputs, layout=layout, continuous=continuous, risk=risk)
     if repeating is not None:
         return repeating
     sides = {"without the record": without, "with the record": with_record}
@@ -177,12 +192,14 @@ def _bare(found: dict[str, tuple[Array, float]], layout: Layout | None) -> str:
     return f"{amount} on {places(mask, layout)}{'' if both else f', {name}'}"
 
 
-def bare_values(first: Array, second: Array, *, layout: Layout | None, risk: float) -> Diagnosis | None:
+def bare_values(
+    first: Array, second: Array, *, layout: Layout | None, continuous: bool = False, risk: float
+) -> Diagnosis | None:
     """Coordinates of few values, the record's own among them, beside others that never take one twice; or None.
 
     Sums of batches come again where nothing hides them, however much they vary. A value that one side alone takes is
     as likely to be the other's where the record changes nothing: a sign test of these at half of the risk, shared by
-    the coordinates that both sides together choose.
+    the coordinates that both sides together choose. Where ``continuous`` noise is stated no value comes again.
     """
     count = min(len(first), len(second))
     sides = [np.asarray(side)[:count].reshape(count, -1) for side in (first, second)]
@@ -195,7 +212,8 @@ def bare_values(first: Array, second: Array, *, layout: Layout | None, risk: flo
     for place in few:
         without, with_record = (np.unique(side[:, place].astype(np.float32)) for side in sides)
         alone = [len(np.setdiff1d(without, with_record)), len(np.setdiff1d(with_record, without))]
-        p_values[place] = min(1.0, 4 * len(few) * float(binom.sf(max(alone) - 1, sum(alone), 0.5)))
+        chance = 0.0 if continuous else float(binom.sf(max(alone) - 1, sum(alone), 0.5))
+        p_values[place] = min(1.0, 4 * len(few) * chance)
     found = p_values < risk
     if not found.any():
         return None
@@ -231,16 +249,19 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     mean ``.3 n^2 h``, even where all coordinates are one. In every three
     trials the first's inner products with the other two have one law; their difference is judged by a t test.
     """
-    rows = np.concatenate([side.beside[~_is_silent(side)] for side in (without, with_record)])
-    distinct = _distinct(rows)
+    noisy = [side.beside[~_is_silent(side)] for side in (without, with_record)]
+    rows = np.concatenate(noisy)
+    distinct, own = _distinct(rows), [_distinct(side) for side in noisy]
     p_equal = float(poisson.sf(len(rows) - distinct - 1, 0.3 * len(rows) ** 2 * SAME))
     p = min(1.0, 2 * min(p_equal, _successive(np.concatenate([without.beside, with_record.beside]))))
     wrong = p < risk
     measured, causes = "no trial repeats the noise of another", ()
     if wrong and p_equal < risk / 2:
         draws = "one draw" if distinct == 1 else f"{distinct:,} different draws"
-        measured = f"trials repeat: {draws} of noise in {len(rows):,} trials"
-        causes = ("seed_again",) if _chance_of_equals(rows) < risk else ("seed_again", "coarse_noise")
+        measured, causes = f"trials repeat: {draws} of noise in {len(rows):,} trials", ("seed_again",)
+        if own == [1, 1] and distinct == 2:
+            measured, causes = f"{measured}, one for each dataset", ("seed_of_dataset", "seed_again")
+        causes += () if _chance_of_equals(rows) < risk else ("coarse_noise",)
     elif wrong:
         measured, causes = "successive trials have correlated noise", ("seed_again", "kept_state")
     return answer(
@@ -271,7 +292,10 @@ def _chance_of_equals(rows: Array) -> float:
         # one draw in all trials: as many values as coordinates say that it is not coarse
         return 1.0 if len(np.unique(rows[0])) < min(rows.shape[1], FEW_VALUES) else 0.0
     equal = [float(np.sum((counts := np.unique(own, return_counts=True)[1]) * (counts - 1) / 2)) for own in different.T]
-    return len(rows) ** 2 / 2 * math.exp(float(np.sum(np.log(np.maximum(equal, 1.0) / pairs))))
+    each = float(np.sum(np.log(np.maximum(equal, 1.0) / pairs)))
+    # a product of chances is at most that of their mean, which few draws tell by all coordinates together
+    mean = (sum(equal) + ALL_DIFFERENT) / (pairs * len(equal))
+    return len(rows) ** 2 / 2 * math.exp(min(each, len(equal) * math.log(min(mean, 1.0))))
 
 
 def _distinct(rows: Array) -> int:

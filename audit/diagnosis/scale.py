@@ -16,6 +16,10 @@ from guarantees.numerics.rounding import between
 
 MOST_COMPARED = 500
 """Trials whose noise is compared with each other's."""
+PILE = 0.1
+"""Share of the releases of each side from which on equal lengths are no chance."""
+SAME_LENGTH = 1e-5
+"""Relative difference of lengths that rounding explains."""
 
 
 def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Diagnosis:
@@ -93,20 +97,36 @@ def depends_on_batch(without: Noise, with_record: Noise, *, deviation: float | N
     of different scales make of it; a t test of its mean over all trials. Sums of products lean to the right, where a t
     test says 'wrong' too rarely.
     """
-    together = np.concatenate([_squares_together(side) for side in (without, with_record)])
+    sides = (without, with_record)
+    together = np.concatenate([_squares_together(side) for side in sides])
     error = float(together.std(ddof=1)) / math.sqrt(len(together))
     p = float(student.sf(together.mean() / error, len(together) - 1)) if error > 0 else 1.0
     wrong = p < risk
-    divisors = _whole_divisors(without, with_record, deviation, risk) if wrong and deviation is not None else ""
+    clipped = _one_length(without, with_record) if wrong else ""
+    divisors = "" if clipped or not wrong or deviation is None else _whole_divisors(*sides, deviation, risk)
+    causes = ("batch_divisor", "batch_bound", "noise_of_records", "scale_redrawn")
     return answer(
         "scale_by_trial",
         wrong=wrong,
-        measured=f"the noise's scale varies between trials{divisors}" if wrong else "one scale fits every trial",
-        causes=("batch_divisor", "batch_bound", "noise_of_records", "scale_redrawn"),
+        measured=f"the noise's scale varies between trials{clipped}{divisors}"
+        if wrong
+        else "one scale fits every trial",
+        causes=("release_clipped",) if clipped else causes,
         p_value=p,
         risk=risk,
         assumes="independent coordinates; means are normal",
     )
+
+
+def _one_length(without: Noise, with_record: Noise) -> str:
+    """What to say where many releases of both sides have one length and none is longer, as no fresh noise has."""
+    lengths = [np.linalg.norm(side.outputs.astype(np.float64), axis=1) for side in (without, with_record)]
+    longest = max(float(own.max()) for own in lengths)
+    shares = [float(np.mean(own > (1 - SAME_LENGTH) * longest)) for own in lengths]
+    if min(shares) < PILE:
+        return ""
+    share = "all" if min(shares) == 1 else f"at least {math.floor(100 * min(shares))}% on each side"
+    return f"; no release is longer than {longest:.4g}, and {share} have that length"
 
 
 def _squares_together(side: Noise) -> Array:

@@ -286,12 +286,14 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
     # along the gradient the noise is no larger than all that varies there
     square = found.degrees * (found.along / stated.deviation) ** 2
     less = ("less_noise",) if chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
+    undivided = _others_may_be(found, signal, stated, risk)
+    by_it = _others_may_be(found, signal, stated, risk, times=1 / divisor, looser=True)
+    # neither all of the other records' sum nor that over the noise's divisor: something else scales it
+    scaled = () if undivided or by_it else ("sum_scaled",)
     if abs(moved - length) <= reach:
         what = f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is expected"
-        undivided = _others_may_be(found, signal, stated, risk)
-        by_it = _others_may_be(found, signal, stated, risk, times=1 / divisor, looser=True)
         if divisor > LARGEST_DIVISOR or not by_it:
-            return what, less
+            return what, (*less, *scaled)
         divided = f"the release is divided by {divisor:.3g} and the record moves the sum by {moved * divisor:.3g}"
         divided += f"{turned.format(found.mean * divisor)} {due}"
         return (f"{what}, or {divided}", (*less, *too_far)) if undivided else (divided, too_far)
@@ -301,7 +303,7 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
         f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}{turned}"
         f"{average}; {stated.deviation:.3g} would be due where it moves it by {length:.3g}"
     )
-    return what, ("less_noise", "less_beside", *too_far)
+    return what, (*scaled, "less_noise", "less_beside", *too_far)
 
 
 def _too_far(
@@ -311,7 +313,7 @@ def _too_far(
     turned = ""
     if found.aside_p < risk:
         # no length of the record's own gradient explains this
-        causes = ("moves_others", "not_clipped_alone", "counted_again")
+        causes = (*_assumed(signal), "moves_others", "not_clipped_alone", "counted_again")
         causes += ("another_rate",) if stated.rate < 1 else ()
         turned = " ({:.3g} along its own gradient)"
     else:
@@ -355,7 +357,7 @@ def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Lay
     """
     p = _apart(without.beside, with_record.beside)
     wrong = p < risk
-    lost = ("clipped_apart", "counted_otherwise", "moves_others", "not_of_the_sum")
+    lost = (*_assumed(signal), "clipped_apart", "counted_otherwise", "moves_others", "not_of_the_sum")
     return answer(
         "direction",
         wrong=wrong,
@@ -392,4 +394,10 @@ def _elsewhere(without: Noise, with_record: Noise, signal: Signal, layout: Layou
     unit = signal.direction
     excess = np.abs(difference - (difference @ unit) * unit)
     mask = excess > 0.5 * float(excess.max())
-    return f"the record does not move the sum along its gradient; it moves it most on {places(mask, layout)}"
+    own = "its row, which is taken for its gradient" if signal.assumed else "its gradient"
+    return f"the record does not move the sum along {own}; it moves it most on {places(mask, layout)}"
+
+
+def _assumed(signal: Signal) -> tuple[str, ...]:
+    """What else explains a record that moves the sum aside from its gradient, where rows are taken for gradients."""
+    return ("rows_no_gradients",) if signal.assumed else ()

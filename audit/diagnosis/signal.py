@@ -11,7 +11,7 @@ import numpy as np
 
 from distinguishers.exact.batches import Pair, read_pair
 from guarantees.checks import require
-from mechanisms.pairs.neighbours import Neighbours
+from mechanisms.pairs.neighbours import GradientTable, Neighbours
 from mechanisms.release import Layout
 
 MOST_DENSE = 2**26
@@ -43,6 +43,8 @@ class Signal:
     rounds: int
     finite: bool
     """Whether the record's gradient is made of numbers; one that is not must count as zero."""
+    assumed: bool
+    """Whether the rows of a plain array are taken for gradients, which nobody says they are."""
 
     @property
     def length(self) -> float:
@@ -103,6 +105,7 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
         records_with=found.records_with,
         rounds=rounds,
         finite=finite,
+        assumed=not isinstance(neighbours.without, GradientTable),
     )
 
 

@@ -326,6 +326,27 @@ def test_no_noise_at_all_is_named():
     assert [d.says for d in asked(silent, silent) if d.wrong and not d.follows] == ["there is no noise."]
 
 
+def test_few_releases_in_many_trials_have_no_noise():
+    def sampled(generator, shift):
+        return np.eye(1, WIDTH) * shift * generator.integers(0, 3, (TRIALS, 1))
+
+    told = [d.says for d in asked(sampled, sampled) if d.wrong and d.question == SILENT]
+    assert told == [f"there is no noise: 5 different releases in {2 * TRIALS} trials."]
+
+
+def test_coordinates_without_noise_are_all_named_however_far_batches_move_them():
+    """Two of three were 'at most 0.17 of the others' noise', or a correlation was blamed."""
+
+    def biases(generator, shift):
+        outputs = right(generator, shift)
+        outputs[:, -3:] = np.outer(generator.integers(0, 4, TRIALS), (3.0, 0.1, 0.1))
+        return outputs.astype(np.float32)
+
+    (answer,) = (d for d in asked(biases, biases) if d.wrong and not d.follows)
+    assert answer.question == BARE
+    assert f"on coordinates {WIDTH - 3} to {WIDTH - 1}" in answer.says
+
+
 def test_noise_on_some_coordinates_alone_is_not_called_none():
     def sparse(generator, shift):
         outputs = right(generator, shift)
@@ -427,3 +448,16 @@ def test_batches_that_give_no_update_are_no_grain():
     outputs[::40] = 0.0
     assert not distribution.grained(outputs, 1.0, risk=1e-3).wrong
     assert distribution.grained(np.round(outputs, 2), 1.0, risk=1e-3).wrong
+
+
+def test_gradients_that_the_step_tells_are_read():
+    """A dict of arrays was no array of gradients, though the step had gradients=."""
+
+    def release(seed, data):
+        noise = np.random.default_rng(seed).standard_normal(4)
+        return data["x"].sum(axis=0) + 0.1 * noise
+
+    step = mechanisms.callable_step(release, gradients=lambda data: data["x"])
+    pair = mechanisms.add_record({"x": np.zeros((2, 4), np.float32)}, {"x": np.eye(1, 4, dtype=np.float32)[0]})
+    found = diagnose_mechanism(step, pair, clip=1.0, noise_multiplier=1.0, trials=100, key=jax.random.key(3))
+    assert [d.question for d in found if d.wrong and not d.follows] == [OVER]

@@ -28,6 +28,8 @@ UNIT = np.eye(1, WIDTH)[0]
 PLAIN = mechanisms.worst_case_pair(records=OTHERS, dimension=WIDTH, clip=1.0)
 DENSE_UNIT = np.sign(np.sin(np.arange(1, WIDTH + 1))) / np.sqrt(WIDTH)
 DENSE = mechanisms.neighbours_from_gradients(-np.tile(DENSE_UNIT, (OTHERS, 1)), DENSE_UNIT)
+ROWS = mechanisms.add_record(-np.tile(UNIT, (OTHERS, 1)), UNIT)
+"""The same rows, which nobody calls gradients."""
 LONG = mechanisms.neighbours_from_gradients(-np.tile(4 * UNIT, (OTHERS, 1)), 4 * UNIT)
 """Every gradient is longer than the bound."""
 SMALL = mechanisms.worst_case_pair(records=OTHERS, dimension=6, clip=1.0)
@@ -75,6 +77,10 @@ def scaled(draw, values):
 def along(draw, values):
     """The noise along the gradients in other words."""
     return draw.sums + draw.noise - np.outer(draw.noise @ draw.unit, draw.unit) + np.outer(values, draw.unit)
+
+
+def shortened(rows, bound=10.0):
+    return rows / np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True) / bound)
 
 
 def laplace(draw):
@@ -206,9 +212,25 @@ FAULTS = {
         ("empty_batch", "noise_of_records"),
         rate=0.5,
     ),
+    "release clipped, the records not": Fault(
+        lambda d: shortened(4 * d.sums + d.noise), ("scale_by_trial",), ("release_clipped",), rate=0.5, pair=LONG
+    ),
     "divided by the dataset": Fault(lambda d: d.release / (4 + d.present), ("scale_by_record",), ("reads_dataset",)),
     "mean over the dataset, one noise": Fault(
         lambda d: d.sums / (4 + d.present) + d.noise / 4, ("ratio",), ("count_divides",)
+    ),
+    "mean of the batch, noise divided by a constant": Fault(
+        lambda d: d.sums / d.column(np.maximum(d.others.sum(axis=1) + d.taken, 1)) + 0.1 * d.noise / 2.5,
+        ("batches",),
+        ("sum_scaled",),
+        rate=0.5,
+        noise=0.1 * NOISE,
+    ),
+    "mean of the batch, much noise divided by a constant": Fault(
+        lambda d: d.sums / d.column(np.maximum(d.others.sum(axis=1) + d.taken, 1)) + d.noise / 8,
+        ("ratio", "batches"),
+        ("sum_scaled",),
+        rate=0.5,
     ),
     "only the noise divided by the dataset": Fault(
         lambda d: d.sums + d.noise / (4 + d.present),
@@ -241,6 +263,11 @@ FAULTS = {
     "coarse in few coordinates": Fault(coarse_in_few, ("grain",), ("coarse_noise",), pair=SMALL),
     "reseeded": Fault(reseeded, ("repeated",), ("seed_again",)),
     "four draws for all trials": Fault(few_draws, ("repeated",), ("seed_again",)),
+    "a draw for each dataset": Fault(
+        lambda d: d.sums + np.random.default_rng(int(d.present)).standard_normal(WIDTH),
+        ("repeated",),
+        ("seed_of_dataset",),
+    ),
     "state is kept": Fault(autoregressive, ("repeated",), ("kept_state",)),
     "one number": Fault(lambda d: d.sums + np.tile(d.noise[:, :1], WIDTH), ("shared",), ("one_draw",)),
     "copied": Fault(copied, ("shared",), ("key_again",)),
@@ -249,13 +276,18 @@ FAULTS = {
         lambda d: beside(d, 4 * d.others.sum(axis=1)), ("shared", "normal"), ("sum_elsewhere",), rate=0.5
     ),
     "augmentations": Fault(lambda d: beside(d, d.taken), ("direction",), ("counted_otherwise",)),
+    "rows that are no gradients": Fault(
+        lambda d: beside(d, d.taken), ("direction",), ("rows_no_gradients",), pair=ROWS
+    ),
     "clipped apart": Fault(lambda d: beside(d, -d.taken), ("direction",), ("clipped_apart",)),
     "each part clipped to the bound": Fault(
         lambda d: d.release + np.outer(5 * d.taken, d.unit), ("ratio",), ("clipped_apart",), pair=DENSE
     ),
     "moves others": Fault(lambda d: beside(d, d.taken * d.others.sum(axis=1)), ("direction",), ("moves_others",)),
     "a statistic of the batch": Fault(
-        lambda d: np.where(np.eye(1, WIDTH, 7) > 0, d.column(3 * d.taken + d.others @ np.arange(1, 5)), d.release),
+        lambda d: np.where(
+            np.eye(1, WIDTH, 7) > 0, 0.5 * d.noise + d.column(3 * d.taken + d.others @ np.arange(1, 5)), d.release
+        ),
         ("direction",),
         ("not_of_the_sum",),
         rate=0.5,
