@@ -32,6 +32,11 @@ def visible(text: str) -> str:
     return _COMMAND.sub(lambda found: _written(found[0][0]) + found[0][1:], shown)
 
 
+def as_html(text: str) -> str:
+    """For a page: everything escaped, and what stands between backticks as code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
 def printable(text: str) -> str:
     """The same for messages of several lines: line ends and tabs stay."""
     return "\n".join(visible(line.expandtabs()) for line in text.split("\n"))

@@ -17,7 +17,7 @@ from audit.report.caveats import learned_note, other_than_told, trials_note
 from audit.report.ceiling import Ceiling, ceiling
 from audit.report.diagnoses import asked, heading, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
-from audit.report.escaping import shown, visible
+from audit.report.escaping import as_html, shown, visible
 from audit.report.promises import covered
 from audit.report.repeat import NOT_REPEATABLE, command_of, program
 from audit.report.spent import spent
@@ -72,6 +72,7 @@ def write_report(
       'index.html'
     """
     import jinja2
+    from markupsafe import Markup
 
     entries = [_entry(shown(record), command, unjudged=len(records) <= MOST_OPEN) for record in as_records(records)]
     kept = tuple(entry.record for entry in entries)
@@ -88,6 +89,7 @@ def write_report(
         asked=asked,
         at_least=at_least,
         at_most=at_most,
+        code=lambda text: Markup(as_html(text)),
     )
     opened = len(records) <= MOST_OPEN
     page = environment.get_template("index.html").render(

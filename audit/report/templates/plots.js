@@ -3,7 +3,6 @@
   const drawings = JSON.parse(document.getElementById("drawings").textContent);
   const W = 380, H = 330, LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 40;
   const SMALLEST = 1e-7;
-  const OTHERS = ["#009e73", "#e69f00", "#56b4e9"], DASHES = ["", "1 3", "6 3 1 3", "5 4"];
   const short = (x) => (x === 0 ? "0" : Math.abs(x) < 1e-3 || Math.abs(x) >= 1e4 ? x.toExponential(1) : String(Number(x.toPrecision(3))));
   const make = (name, attributes, parent) => {
     const node = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -105,16 +104,13 @@
     const ends = log ? [SMALLEST_OF(data), 1] : [0, 1];
     const scale = log ? logarithmic : linear;
     const x = scale(...ends, LEFT, W - RIGHT), y = scale(...ends, H - BOTTOM, TOP);
+    const errors = (one) => (one.judged ? 0 : 2) + Math.min(...one.points.map(([a, b]) => a + b));
+    const [telling, ...others] = [...data.observed].sort((one, other) => errors(one) - errors(other));
     const series = [
       { name: "claimed", points: data.claim, colour: "var(--claim)", width: 2.4 },
       { name: "exact", points: data.exact, colour: "var(--exact)", dash: "5 4" },
-      ...data.observed.map((one, i) => ({
-        name: data.observed.length > 1 ? `observed: ${one.name}` : "observed",
-        points: one.points,
-        colour: one.judged || data.observed.length === 1 ? "var(--observed)" : OTHERS[i % OTHERS.length],
-        width: one.judged ? 1.8 : 1,
-        dash: one.judged ? undefined : DASHES[Math.floor(i / OTHERS.length) % DASHES.length],
-      })),
+      ...others.map((one, i) => ({ name: i ? undefined : `observed: ${others.length === 1 ? one.name : `${others.length} other scores`}`, points: one.points, colour: "var(--soft)", width: 0.8 })),
+      { name: others.length ? `observed: ${telling.name}` : "observed", points: telling && telling.points, colour: "var(--observed)", width: 1.8 },
       { name: "proven band", points: data.band, colour: "var(--band)", width: 1 },
       { name: "proven", points: data.proven, colour: "var(--band)", dots: true },
       { name: "violated here", points: data.violated ? [data.violated] : [], colour: "var(--open)", dots: true, size: 6 },

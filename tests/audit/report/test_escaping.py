@@ -13,7 +13,7 @@ import audit
 import guarantees
 from audit.record.compare import compare
 from audit.report import table
-from audit.report.escaping import json_text, markdown_text, printable, visible
+from audit.report.escaping import as_html, json_text, markdown_text, printable, visible
 from audit.report.formats import github_annotations, junit, markdown, separated
 from audit.report.page import write_report
 from audit.report.text import record_lines
@@ -110,3 +110,9 @@ def test_the_terminal_gets_no_markup_and_no_escapes(record, monkeypatch):
     assert "\x1b[2J" not in out.getvalue()
     assert "[red]e[/]" in out.getvalue().replace("\n", "")
     assert compare((record,), (record,), risk=0.05)[0].state == "same"
+
+
+def test_code_on_a_page_is_escaped_first():
+    assert as_html("let `run <x>` & `<b>`; a ` alone") == (
+        "let <code>run &lt;x&gt;</code> &amp; <code>&lt;b&gt;</code>; a ` alone"
+    )
