@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from guarantees.laws.hockey_stick import hockey_stick
-from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, carried, estimate
+from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, carried, estimate, exchanged, four, hands_on
 from guarantees.numerics.array import Array
 
 ROUNDING = 64 * np.finfo(float).eps
@@ -60,17 +60,8 @@ class MixtureLaw(LossLaw):
 
     def tails(self, threshold: Array) -> Tails:
         """Weighted sums of the parts' tails."""
-        parts = [law.tails(threshold) for law in self.laws]
-
-        def mixed(name: str) -> Array:
-            return np.tensordot(self.weights, np.stack([getattr(part, name) for part in parts]), 1)
-
-        return Tails(
-            without_above=mixed("without_above"),
-            without_below=mixed("without_below"),
-            with_above=mixed("with_above"),
-            with_below=mixed("with_below"),
-        )
+        parts = (law.tails(threshold) for law in self.laws)
+        return four(lambda *rates: np.tensordot(self.weights, np.stack(rates), 1), *parts)
 
     def far_delta(self, epsilon: Array) -> Array:
         """Averaged like the tails: the choice is revealed."""
@@ -86,6 +77,7 @@ class MixtureLaw(LossLaw):
         return all(law.closed for law in self.laws)
 
 
+@hands_on("law", "error", "smallest_delta", "is_pair", "defect", "closed")
 @dataclasses.dataclass(frozen=True)
 class SymmetrisedLaw(LossLaw):
     """The best symmetric curve below a curve and its inverse: the convex hull of their minimum.
@@ -97,11 +89,6 @@ class SymmetrisedLaw(LossLaw):
     law: LossLaw
 
     @property
-    def error(self) -> float:
-        """Unchanged: one of the two directions is taken."""
-        return self.law.error
-
-    @property
     def support(self) -> tuple[float, float] | None:
         """The larger of the two ranges, on both sides."""
         support = self.law.support
@@ -111,23 +98,9 @@ class SymmetrisedLaw(LossLaw):
         return -reach, reach
 
     @property
-    def smallest_delta(self) -> float:
-        """Unchanged."""
-        return self.law.smallest_delta
-
-    @property
     def certificate(self) -> Certificate | None:
         """Symmetrising keeps the order of curves, so each proven side stays one."""
         return carried(self.law.certificate, SymmetrisedLaw)
-
-    @property
-    def is_pair(self) -> bool:
-        """Where the law is one."""
-        return self.law.is_pair
-
-    def defect(self) -> float:
-        """The law's own."""
-        return self.law.defect()
 
     def _upper(self, threshold: Array) -> Tails:
         """Tails at thresholds >= 0."""
@@ -137,24 +110,13 @@ class SymmetrisedLaw(LossLaw):
         # Both leak the same at threshold 0; above it the flatter one leaks more, next to 0 by less than rounding.
         alike = np.abs(leak1 - leak2) <= ROUNDING * (first.with_above + second.with_above)
         take = np.where(alike, first.without_above <= second.without_above, leak1 > leak2)
-        return Tails(
-            **{
-                field.name: np.where(take, getattr(first, field.name), getattr(second, field.name))
-                for field in dataclasses.fields(Tails)
-            }
-        )
+        return four(lambda one, other: np.where(take, one, other), first, second)
 
     def tails(self, threshold: Array) -> Tails:
         """The leakier direction above zero, its mirror image below."""
         t = np.asarray(threshold, float)
         up = self._upper(np.abs(t))
-        negative = t < 0
-        return Tails(
-            without_above=np.where(negative, up.with_below, up.without_above),
-            without_below=np.where(negative, up.with_above, up.without_below),
-            with_above=np.where(negative, up.without_below, up.with_above),
-            with_below=np.where(negative, up.without_above, up.with_below),
-        )
+        return four(lambda below, above: np.where(t < 0, below, above), exchanged(up), up)
 
     def reversed_threshold(self, alpha: Array) -> Array:
         """The curve is symmetric."""
@@ -167,11 +129,6 @@ class SymmetrisedLaw(LossLaw):
     def reversed_far_delta(self, epsilon: Array) -> Array:
         """The curve is symmetric."""
         return self.far_delta(epsilon)
-
-    @property
-    def closed(self) -> bool:
-        """Where the law is."""
-        return self.law.closed
 
 
 def sides(law: LossLaw) -> tuple[LossLaw | None, LossLaw | None]:

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from guarantees.laws.large_losses import LARGE, AtomProfile
-from guarantees.laws.law import Certificate, LossLaw, Tails
+from guarantees.laws.law import Certificate, LossLaw, Tails, four
 from guarantees.numerics.array import Array
 from guarantees.numerics.sums import running_sums
 
@@ -63,13 +63,7 @@ class DiscreteLaw(LossLaw):
     def tails(self, threshold: Array) -> Tails:
         """Sums over the atoms above, and at or below, each threshold."""
         at = np.searchsorted(self.losses, np.asarray(threshold, float), side="right")
-        vertices = self.vertices
-        return Tails(
-            without_above=vertices.without_above[at],
-            without_below=vertices.without_below[at],
-            with_above=vertices.with_above[at],
-            with_below=vertices.with_below[at],
-        )
+        return four(lambda rates: rates[at], self.vertices)
 
     def threshold(self, alpha: Array) -> Array:
         """The atom at which a randomised test of this level randomises."""

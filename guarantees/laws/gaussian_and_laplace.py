@@ -127,13 +127,10 @@ class GaussianLaw(LossLaw):
     def tails(self, threshold: Array) -> Tails:
         """Normal tails, mixed at ``rate`` on the side with the record."""
         x = self._cut(threshold)
-        above0, below0 = ndtr(-x), ndtr(x)
-        return Tails(
-            without_above=above0,
-            without_below=below0,
-            with_above=(1 - self.rate) * above0 + self.rate * ndtr(self.mu - x),
-            with_below=(1 - self.rate) * below0 + self.rate * ndtr(x - self.mu),
+        always = Tails(
+            without_above=ndtr(-x), without_below=ndtr(x), with_above=ndtr(self.mu - x), with_below=ndtr(x - self.mu)
         )
+        return always.sampled(self.rate)
 
     def far_delta(self, epsilon: Array) -> Array:
         """``rate (P(X > x - mu) - phi(x - mu) P(X > x)/phi(x))`` at the cut x, where the densities' ratio is e^eps."""

@@ -17,7 +17,7 @@ import numpy as np
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.lattice import Reach
-from guarantees.laws.law import LossLaw, Reversed, Tails
+from guarantees.laws.law import LossLaw, Reversed, Tails, hands_on
 from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
 
@@ -28,6 +28,7 @@ SPENT = 1e-11
 CUTS = 80
 
 
+@hands_on("law", "error", "work")
 @dataclasses.dataclass(frozen=True, eq=False)
 class BodyLaw(LossLaw):
     """A loss, given that it lies above ``-cut`` and not above ``cut``."""
@@ -63,20 +64,10 @@ class BodyLaw(LossLaw):
         return float(hockey_stick(self, np.zeros(1))[0])
 
     @property
-    def error(self) -> float:
-        """The law's."""
-        return self.law.error
-
-    @property
     def support(self) -> tuple[float, float]:
         """That of the law, cut."""
         low, high = self.law.support or (-np.inf, np.inf)
         return max(low, -self.cut) - self.shift, min(high, self.cut) - self.shift
-
-    @property
-    def work(self) -> int:
-        """The law's."""
-        return self.law.work
 
     def tails(self, threshold: Array) -> Tails:
         """What the law's tails have within the cuts, as a share."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing
 
 T = TypeVar("T")
+Law = TypeVar("Law", bound="LossLaw")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,20 @@ class Tails:
     with_above: Array
     with_below: Array
     """P_with(L <= t): the miss rate beta of the same test."""
+
+    def sampled(self, rate: Array | float) -> Tails:
+        """Where the side with the record is only taken at this rate, and else the one without."""
+        return dataclasses.replace(
+            self,
+            with_above=(1 - rate) * self.without_above + rate * self.with_above,
+            with_below=(1 - rate) * self.without_below + rate * self.with_below,
+        )
+
+
+def four(make: Callable[..., Array], *tails: Any) -> Tails:
+    """The same function of each of the four numbers of some tails, or of what has numbers by these names."""
+    names = [field.name for field in dataclasses.fields(Tails)]
+    return Tails(**{name: make(*(getattr(one, name) for one in tails)) for name in names})
 
 
 class LossLaw(abc.ABC):
@@ -141,8 +157,19 @@ class LossLaw(abc.ABC):
         return 0.0
 
 
-def exchanged(tails: Tails, order: slice = slice(None)) -> Tails:
-    """The same tails with the two sides exchanged."""
+def hands_on(held: str, *questions: str) -> Callable[[type[Law]], type[Law]]:
+    """A class of laws each of which answers these questions as the law does that it holds by a name."""
+
+    def filled(owner: type[Law]) -> type[Law]:
+        for question in questions:
+            setattr(owner, question, property(operator.attrgetter(f"{held}.{question}")))
+        return owner
+
+    return filled
+
+
+def exchanged(tails: Tails, order: Any = ...) -> Tails:
+    """The same tails with the two sides exchanged, in another order if one is given."""
     return Tails(
         without_above=tails.with_below[order],
         without_below=tails.with_above[order],
@@ -151,16 +178,12 @@ def exchanged(tails: Tails, order: slice = slice(None)) -> Tails:
     )
 
 
+@hands_on("law", "error", "smallest_delta", "closed", "work", "noise", "is_pair", "defect")
 @dataclasses.dataclass(frozen=True)
 class Reversed(LossLaw):
     """The same pair with the two sides exchanged: ``L`` becomes ``-L``."""
 
     law: LossLaw
-
-    @property
-    def error(self) -> float:
-        """Unchanged by the exchange."""
-        return self.law.error
 
     @property
     def support(self) -> tuple[float, float] | None:
@@ -183,11 +206,6 @@ class Reversed(LossLaw):
         """Those of a piecewise linear curve, in the other order; None for a smooth one."""
         found = self.law.vertices
         return None if found is None else exchanged(found, slice(None, None, -1))
-
-    @property
-    def smallest_delta(self) -> float:
-        """Unchanged by the exchange."""
-        return self.law.smallest_delta
 
     @property
     def certificate(self) -> Certificate | None:
@@ -215,16 +233,6 @@ class Reversed(LossLaw):
         return self.law.far_delta(epsilon)
 
     @property
-    def closed(self) -> bool:
-        """Unchanged by the exchange."""
-        return self.law.closed
-
-    @property
-    def work(self) -> int:
-        """Unchanged by the exchange."""
-        return self.law.work
-
-    @property
     def tabled(self) -> LossLaw:
         """The law's own table, exchanged; an exchanged law that needs none is itself."""
         tabled = self.law.tabled
@@ -234,20 +242,6 @@ class Reversed(LossLaw):
         """The law's own composition, exchanged."""
         own = self.law.compose(times)
         return None if own is None else reverse(own)
-
-    @property
-    def noise(self) -> float | None:
-        """Unchanged by the exchange."""
-        return self.law.noise
-
-    @property
-    def is_pair(self) -> bool:
-        """Unchanged by the exchange."""
-        return self.law.is_pair
-
-    def defect(self) -> float:
-        """The law's own."""
-        return self.law.defect()
 
 
 def reverse(law: LossLaw) -> LossLaw:

@@ -9,7 +9,7 @@ import numpy as np
 
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.hockey_stick import hockey_stick
-from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails
+from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, hands_on
 from guarantees.normalised.batch_cells import LEAST, Cells
 from guarantees.numerics.array import Array
 from guarantees.numerics.rounding import at_most
@@ -139,6 +139,7 @@ def largest_gap(safe: DiscreteLaw, leaked: DiscreteLaw) -> float:
     return float((_profiles(safe, at) - _profiles(leaked, at)).max())
 
 
+@hands_on("middle", "losses", "vertices", "support", "far_delta", "reversed_far_delta", "threshold")
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class BracketedLaw(LossLaw):
     """A discrete loss between two others: ``leaked`` leaks at most as much as the truth, ``safe`` at least.
@@ -152,6 +153,10 @@ class BracketedLaw(LossLaw):
     leaked: DiscreteLaw
     rounding: float = 1e-14
     """Estimated effect of floating point on any rate."""
+
+    def tails(self, threshold: Array) -> Tails:
+        """Those of the law in between."""
+        return self.middle.tails(threshold)
 
     @functools.cached_property
     def gap(self) -> float:
@@ -174,37 +179,6 @@ class BracketedLaw(LossLaw):
             safe=self.safe,
             leaked=self.leaked,
         )
-
-    @property
-    def losses(self) -> Array:
-        """Those of the law in between."""
-        return self.middle.losses
-
-    @property
-    def vertices(self) -> Tails:
-        """Those of the piecewise linear curve."""
-        return self.middle.vertices
-
-    @property
-    def support(self) -> tuple[float, float]:
-        """Smallest and largest loss."""
-        return self.middle.support
-
-    def tails(self, threshold: Array) -> Tails:
-        """Those of the law in between."""
-        return self.middle.tails(threshold)
-
-    def far_delta(self, epsilon: Array) -> Array:
-        """That of the law in between."""
-        return self.middle.far_delta(epsilon)
-
-    def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The same for the exchanged pair."""
-        return self.middle.reversed_far_delta(epsilon)
-
-    def threshold(self, alpha: Array) -> Array:
-        """The atom at which a test of this level randomises."""
-        return self.middle.threshold(alpha)
 
     def compose(self, times: int) -> BracketedLaw:
         """Each law composed on a lattice, the outer ones away from the truth: composition keeps their order."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.large_losses import FAR
-from guarantees.laws.law import Certificate, LossLaw, Tails, carried, estimate
+from guarantees.laws.law import Certificate, LossLaw, Tails, carried, estimate, hands_on
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.tabulated_law import TabulatedLaw
 from guarantees.numerics.array import Array
@@ -77,12 +77,8 @@ class LineLaw(LossLaw):
             left, right = mixture.mass_between(low, crossing), mixture.mass_between(crossing, high)
             sums += [np.where(rising, right, left).sum(axis=0), np.where(rising, left, right).sum(axis=0)]
         above0, below0, above1, below1 = (part.reshape(t.shape) for part in sums)
-        return Tails(
-            without_above=above0,
-            without_below=below0,
-            with_above=(1 - self.rate) * above0 + self.rate * above1,
-            with_below=(1 - self.rate) * below0 + self.rate * below1,
-        )
+        always = Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
+        return always.sampled(self.rate)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -253,6 +249,7 @@ class PlaneLaw(TabulatedLaw):
         )
 
 
+@hands_on("law", "error", "defect")
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SampledLaw(LossLaw):
     """A pair whose second side is replaced by ``(1 - rate) first + rate second``: ``rate f + (1 - rate) ID``."""
@@ -261,28 +258,13 @@ class SampledLaw(LossLaw):
     rate: float
 
     @property
-    def error(self) -> float:
-        """That of the law."""
-        return self.law.error
-
-    def defect(self) -> float:
-        """The law's own."""
-        return self.law.defect()
-
-    @property
     def certificate(self) -> Certificate | None:
         """Sampling keeps the order of curves, so each proven side stays one."""
         return carried(self.law.certificate, lambda law: SampledLaw(law=law, rate=self.rate))
 
     def tails(self, threshold: Array) -> Tails:
         """The law's tails at the hidden loss, mixed on the side with the record."""
-        found = self.law.tails(hidden_loss(threshold, self.rate))
-        return Tails(
-            without_above=found.without_above,
-            without_below=found.without_below,
-            with_above=(1 - self.rate) * found.without_above + self.rate * found.with_above,
-            with_below=(1 - self.rate) * found.without_below + self.rate * found.with_below,
-        )
+        return self.law.tails(hidden_loss(threshold, self.rate)).sampled(self.rate)
 
     def far_delta(self, epsilon: Array) -> Array:
         """``rate`` times the law's at the hidden loss."""

@@ -13,7 +13,7 @@ from guarantees.claim import Claim
 from guarantees.laws.combined import MixtureLaw
 from guarantees.laws.discrete_law import no_leak
 from guarantees.laws.gaussian_and_laplace import GaussianLaw
-from guarantees.laws.law import LossLaw
+from guarantees.laws.law import LossLaw, hands_on
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.normalised.round import Round, batch_sizes, round_claim
 from guarantees.normalised.variance_pair import ShiftedPairLaw, pair_log_moment
@@ -86,6 +86,7 @@ def _smooth_scale(dimension: int, sigma: float) -> Callable[[Array], Array]:
     return lengths
 
 
+@hands_on("pair", "error", "work")
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RevealedSizeLaw(MixtureLaw):
     """ASGM with batch and bit shown: no loss without the bit, a shift for an empty batch, else unequal scales."""
@@ -94,19 +95,9 @@ class RevealedSizeLaw(MixtureLaw):
     pair: ShiftedPairLaw
 
     @property
-    def error(self) -> float:
-        """That of the pairs."""
-        return self.pair.error
-
-    @property
     def point_masses(self) -> tuple[float, ...]:
         """No loss, where the record was not taken."""
         return (0.0,)
-
-    @property
-    def work(self) -> int:
-        """That of the pairs."""
-        return self.pair.work
 
     def log_moment(self, z: Array) -> Array:
         """``ln E_without e^(z loss)``, in closed form."""

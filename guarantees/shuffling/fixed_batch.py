@@ -16,7 +16,7 @@ from guarantees.laws.composition import composed_law
 from guarantees.laws.consistency import InconsistentLawError, defect_of
 from guarantees.laws.gaussian_and_laplace import GaussianLaw, gaussian_delta
 from guarantees.laws.kept import kept
-from guarantees.laws.law import Certificate, LossLaw, Tails
+from guarantees.laws.law import Certificate, LossLaw, Tails, four
 from guarantees.numerics.array import Array
 from guarantees.shuffling.capped_lognormal_sums import CappedSum, Round
 from guarantees.shuffling.fixed_batch_tails import Point, downward_tilt, tails_at
@@ -85,17 +85,8 @@ class FixedBatchLaw(LossLaw):
     def tails(self, threshold: Array) -> Tails:
         """One contour integral or lattice per threshold."""
         t = np.asarray(threshold, float)
-        points = [self.point(float(value)) for value in t.ravel()]
-
-        def collect(name: str) -> Array:
-            return np.array([getattr(point, name) for point in points], float).reshape(t.shape)
-
-        return Tails(
-            without_above=collect("without_above"),
-            without_below=collect("without_below"),
-            with_above=collect("with_above"),
-            with_below=collect("with_below"),
-        )
+        points = (self.point(float(value)) for value in t.ravel())
+        return four(lambda *rates: np.array(rates, float).reshape(t.shape), *points)
 
     @cached_property
     def _spline(self) -> SplineLaw:

@@ -12,7 +12,7 @@ from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.large_losses import LARGE
-from guarantees.laws.law import Certificate, LossLaw, Tails, exchanged
+from guarantees.laws.law import Certificate, LossLaw, Tails, exchanged, hands_on
 from guarantees.laws.profile import law_from_profile
 from guarantees.numerics.array import Array
 from guarantees.shuffling.shuffle_bound import FAINT, ShuffleBound, shuffle_bound
@@ -33,6 +33,7 @@ PROVED = (
 )
 
 
+@hands_on("table", "vertices")
 @dataclasses.dataclass(frozen=True, eq=False)
 class UpperLaw(LossLaw):
     """A promise known through its profile in both directions: each threshold gives one line below the curve.
@@ -110,11 +111,6 @@ class UpperLaw(LossLaw):
     def tabled(self) -> LossLaw:
         """The table."""
         return self.table
-
-    @property
-    def vertices(self) -> Tails:
-        """Those of the table's curve."""
-        return self.table.vertices
 
     def threshold(self, alpha: Array) -> Array:
         """Of the lines at the table's losses, the highest at each level. Any line would be valid."""
