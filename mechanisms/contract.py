@@ -63,8 +63,8 @@ class Described(Protocol):
 
     @property
     def kind(self) -> OutputKind:
-        """What its outputs are: a full vector, unless it says collapsed statistics."""
-        return "vector"
+        """What its outputs are: a transcript where one is released, or else a vector."""
+        return "transcript" if self.releases == "transcript" else "vector"
 
     @property
     def releases(self) -> Releases:

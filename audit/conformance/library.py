@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mechanisms.contract import Described, Draw, OutputKind, Releases
+from mechanisms.contract import BatchMechanism, Draw, Releases
 from mechanisms.release import leaves
 
 Library = Literal["jax", "numpy", "torch"]
@@ -95,8 +95,8 @@ class Form:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LibraryStep(Described):
-    """A BatchMechanism that calls the library's step once for every seed."""
+class LibraryStep(BatchMechanism):
+    """Calls the library's step once for every seed, in this process: no other can be handed a closure."""
 
     step: Callable[[Any, Any], Any]
     form: Form
@@ -114,24 +114,9 @@ class LibraryStep(Described):
         return self.settings
 
     @property
-    def kind(self) -> OutputKind:
-        """One noisy sum, or one for each step."""
-        return "vector" if self.form.steps is None else "transcript"
-
-    @property
     def releases(self) -> Releases:
-        """The same, as claims are about it."""
+        """One noisy sum, or one for each step."""
         return "update" if self.form.steps is None else "transcript"
-
-    @property
-    def workers(self) -> int:
-        """Steps are closures, which no other process can be handed."""
-        return 0
-
-    @property
-    def timeout(self) -> float:
-        """Not kept without workers."""
-        return 60.0
 
     @property
     def tracer(self) -> str | None:

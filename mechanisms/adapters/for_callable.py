@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from guarantees.checks import AboveZero, Positive, checked, require, require_takes
-from mechanisms.adapters.stated_by_user import stated_functions, stated_gradients, stated_numbers
+from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
 from mechanisms.adapters.worker_time import WORKER_SECONDS, worker_seconds
-from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of
+from mechanisms.contract import RELEASES, Draw, Releases, name_of
 from mechanisms.release import leaves, stack
 
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CallableStep(Described):
+class CallableStep(StatedByUser):
     """A function of a seed and a dataset: what ``callable_step`` builds."""
 
     function: Callable[[int, Any], Any] = dataclasses.field(kw_only=False)
@@ -47,20 +47,6 @@ class CallableStep(Described):
         told = stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)
         functions = stated_functions(function=self.function, gradients=self.own_gradients)
         return {**(self.settings or {}), **told, **functions}
-
-    @property
-    def gradients_told(self) -> bool:
-        """Whether the user gave them."""
-        return self.own_gradients is not None
-
-    def gradients(self, dataset: Any) -> Any:
-        """What the user tells."""
-        return stated_gradients(self, self.own_gradients, dataset)
-
-    @property
-    def kind(self) -> OutputKind:
-        """A transcript, or a vector."""
-        return "transcript" if self.releases == "transcript" else "vector"
 
     @property
     def tracer(self) -> str | None:

@@ -20,8 +20,8 @@ import numpy as np
 from guarantees.checks import AboveZero, Positive, checked, require
 from mechanisms.adapters.environments import Environment
 from mechanisms.adapters.program import Program
-from mechanisms.adapters.stated_by_user import stated_functions, stated_gradients, stated_numbers
-from mechanisms.contract import Described, Draw, Releases
+from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
+from mechanisms.contract import Draw, Releases
 from mechanisms.pairs.neighbours import materialise
 
 ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
@@ -32,7 +32,7 @@ NOT_SHOWN = "(not shown)"
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CommandStep(Described):
+class CommandStep(StatedByUser):
     """A program as a mechanism: what ``command_step`` builds."""
 
     command: Sequence[str]
@@ -83,15 +83,6 @@ class CommandStep(Described):
     def installs(self) -> Environment | None:
         """What must be installed before it runs: the environment of its packages."""
         return Environment(packages=tuple(self.packages), python=self.python) if self.packages else None
-
-    @property
-    def gradients_told(self) -> bool:
-        """Whether the user gave them."""
-        return self.own_gradients is not None
-
-    def gradients(self, dataset: Any) -> Any:
-        """What the user tells."""
-        return stated_gradients(self, self.own_gradients, dataset)
 
     @property
     def files(self) -> tuple[Path, ...]:

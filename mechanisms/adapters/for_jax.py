@@ -14,14 +14,14 @@ import numpy as np
 
 from guarantees.checks import require, require_takes
 from mechanisms import sampling
-from mechanisms.adapters.stated_by_user import stated_functions, stated_numbers
-from mechanisms.contract import RELEASES, Described, OutputKind, Releases, name_of, parameters_of, place_of
+from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
+from mechanisms.contract import RELEASES, Releases, name_of, parameters_of, place_of
 from mechanisms.networks import INITIAL_SEED
 from mechanisms.pairs.gradient_pairs import gradient_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class JaxTraining(Described):
+class JaxTraining(StatedByUser):
     """A training made of ``init``, ``update`` and ``sampler``, traced by JAX: what ``jax_training`` builds."""
 
     init: Callable[[jax.Array], Any]
@@ -53,11 +53,6 @@ class JaxTraining(Described):
             **stated_functions(gradients=self.own_gradients, loss=self.loss, weights=self.weights),
         }
 
-    @property
-    def kind(self) -> OutputKind:
-        """A transcript, or a vector."""
-        return "transcript" if self.releases == "transcript" else "vector"
-
     def rounds(self, records: int) -> int:
         """Steps that are taken, whatever the number of records."""
         del records
@@ -76,11 +71,6 @@ class JaxTraining(Described):
 
     def _weights(self, state: Any) -> Any:
         return state if self.weights is None else self.weights(state)
-
-    @property
-    def gradients_told(self) -> bool:
-        """Whether the user gave them."""
-        return self.own_gradients is not None
 
     def gradients(self, dataset: Any) -> np.ndarray:
         """Per-example gradients at the first weights, flat and not clipped: the user's own, or those of the loss."""

@@ -18,7 +18,7 @@ from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.families.accountants import claim_from_event
 from mechanisms.adapters.for_jax import as_columns
-from mechanisms.contract import RELEASES, BatchMechanism, Draw, OutputKind, Releases, name_of
+from mechanisms.contract import RELEASES, BatchMechanism, Draw, Releases, name_of
 from mechanisms.pairs.neighbours import Relation
 from mechanisms.release import flatten_rows
 
@@ -108,11 +108,6 @@ class JaxPrivacyTraining(BatchMechanism):
         own = {} if self.steps is None else {"steps": self.steps}
         version = metadata.version("jax_privacy")
         return {"event": str(plan.dp_event), "batches": told, "loss": name_of(self.loss), **own, "jax_privacy": version}
-
-    @property
-    def kind(self) -> OutputKind:
-        """A transcript, or a vector."""
-        return "transcript" if self.releases == "transcript" else "vector"
 
     @property
     def libraries(self) -> tuple[str, ...]:

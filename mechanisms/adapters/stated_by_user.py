@@ -6,7 +6,7 @@ Nothing of it changes what is run or judged; scores and diagnoses read it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from mechanisms.contract import Described, place_of
 
@@ -22,8 +22,18 @@ def stated_functions(**given: Callable[..., Any] | None) -> Mapping[str, str]:
     return {name: place_of(function) for name, function in given.items() if function is not None}
 
 
-def stated_gradients(mechanism: Described, own: Callable[[Any], Any] | None, dataset: Any) -> Any:
-    """The user's per-example gradients; a ValueError says how to tell them."""
-    if own is None:
-        raise ValueError(f"{mechanism.name} does not say what its per-example gradients are; pass gradients=.")
-    return own(dataset)
+class StatedByUser(Described, Protocol):
+    """A mechanism that is code of a user's: its gradients are what they tell, unless it knows how to compute them."""
+
+    own_gradients: Callable[[Any], Any] | None
+
+    @property
+    def gradients_told(self) -> bool:
+        """Whether the user gave them."""
+        return self.own_gradients is not None
+
+    def gradients(self, dataset: Any) -> Any:
+        """The user's per-example gradients; a ValueError says how to tell them."""
+        if self.own_gradients is None:
+            raise ValueError(f"{self.name} does not say what its per-example gradients are; pass gradients=.")
+        return self.own_gradients(dataset)

@@ -80,11 +80,6 @@ class ManyRounds(Described):
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "sampler"}
         return {"sampler": {"kind": self.sampler.name, **self.sampler.parameters}, **own}
 
-    @property
-    def kind(self) -> OutputKind:
-        """A transcript, or a vector."""
-        return "transcript" if self.releases == "transcript" else "vector"
-
     def rounds(self, records: int) -> int:
         """Rounds of the whole training."""
         return self.epochs * self.sampler.rounds(records)

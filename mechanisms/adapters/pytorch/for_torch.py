@@ -25,15 +25,15 @@ from mechanisms.adapters.pytorch.released_weights import ends, equal, final, req
 from mechanisms.adapters.pytorch.threads import Threads
 from mechanisms.adapters.pytorch.training_accounts import Accounts, version_of
 from mechanisms.adapters.pytorch.watch import Watch
-from mechanisms.adapters.stated_by_user import stated_functions, stated_numbers
+from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
 from mechanisms.adapters.worker_time import WORKER_SECONDS, worker_seconds
-from mechanisms.contract import RELEASES, Described, Draw, OutputKind, Releases, name_of, place_of
+from mechanisms.contract import RELEASES, Draw, Releases, name_of, place_of
 from mechanisms.pairs.neighbours import Neighbours
 
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TorchTraining(Described):
+class TorchTraining(StatedByUser):
     """A user's training in PyTorch: what ``torch_training`` builds."""
 
     train: Callable[[Any, int], Any] = dataclasses.field(kw_only=False)
@@ -72,11 +72,6 @@ class TorchTraining(Described):
         own |= stated_functions(gradients=self.own_gradients, loss=self.loss)
         own |= {} if self.steps is None else {"steps": self.steps}
         return own | {library: version_of(library) for library in ("torch", "opacus") if version_of(library)}
-
-    @property
-    def kind(self) -> OutputKind:
-        """A transcript, or a vector."""
-        return "transcript" if self.releases == "transcript" else "vector"
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -158,11 +153,6 @@ class TorchTraining(Described):
                 tell(name, tensor)
         else:
             self._require_steps(watch)
-
-    @property
-    def gradients_told(self) -> bool:
-        """Whether the user gave them."""
-        return self.own_gradients is not None
 
     def gradients(self, dataset: Any) -> Any:
         """Per-example gradients: the user's own, or of every weight at its initial value.
