@@ -33,13 +33,9 @@ CLOSE = 0.01
 EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inconclusive": EXIT_INCONCLUSIVE}
 
 
+@laws_kept()
 def execute(arguments: argparse.Namespace) -> int:
     """Read two score files, print bounds and what the user must vouch for."""
-    with laws_kept():
-        return _execute(arguments)
-
-
-def _execute(arguments: argparse.Namespace) -> int:
     from audit.commands import one_run
     from audit.scores import from_scores, one_column
     from audit.suites.claim_names import claim_from_text

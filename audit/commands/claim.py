@@ -22,13 +22,9 @@ from guarantees.summary import summarise
 FIGURES = (".svg", ".png", ".pdf")
 
 
+@laws_kept()
 def execute(arguments: argparse.Namespace) -> int:
     """Build the claims, sum them up, print them side by side; the exit code answers --stated."""
-    with laws_kept():
-        return _execute(arguments)
-
-
-def _execute(arguments: argparse.Namespace) -> int:
     if arguments.shuffled:
         return _shuffled(arguments)
     if arguments.plot:

@@ -23,13 +23,9 @@ if TYPE_CHECKING:
 KEEP_GOING = "With --keep-going the other audits are planned."
 
 
+@laws_kept()
 def execute(arguments: argparse.Namespace) -> int:
     """Plan every audit and print one table."""
-    with laws_kept():
-        return _execute(arguments)
-
-
-def _execute(arguments: argparse.Namespace) -> int:
     if arguments.one_run is not None:
         return _one_run(arguments)
     if arguments.claim is not None:

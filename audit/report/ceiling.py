@@ -42,3 +42,11 @@ def ceiling(record: AuditRecord) -> Ceiling | None:
 def _perfect(point: ProvenPoint) -> Limits:
     clean = dataclasses.replace(point.counts, false_alarms=0, misses=0)
     return rectangles((clean,), np.array([point.risk]), on_alpha=point.on_alpha)[0]
+
+
+def most_epsilon(record: AuditRecord) -> float | None:
+    """The largest epsilon that so many trials, or guesses, can prove at the record's delta, where it is known."""
+    if record.one_run is not None:
+        return record.one_run.most(record.report_delta)
+    found = ceiling(record)
+    return None if found is None else found.epsilon

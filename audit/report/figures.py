@@ -15,7 +15,7 @@ import numpy as np
 from audit.record.files import replacing
 from audit.record.record import AuditRecord
 from audit.report.catalogue import FIGURES
-from audit.report.ceiling import ceiling
+from audit.report.ceiling import ceiling, most_epsilon
 from audit.report.drawings import falling, observed
 from audit.report.escaping import visible
 from audit.report.latex import escape
@@ -96,7 +96,7 @@ def overview(records: tuple[AuditRecord, ...], axes: Any) -> None:
     rows = {len(records) - 1 - place: record for place, record in enumerate(records)}
     proven = {row: record.epsilon(record.report_delta) for row, record in rows.items()}
     claimed = {row: found for row, record in rows.items() if np.isfinite(found := _claimed(record, "epsilon"))}
-    most = {row: found for row, record in rows.items() if (found := _most(record)) is not None}
+    most = {row: found for row, record in rows.items() if (found := most_epsilon(record)) is not None}
     # a claim may be violated at another point of its curve, with a bar that ends before what is claimed here
     for words, violated in (("proven, at least", False), ("the same, claim violated", True)):
         own = {row: found for row, found in proven.items() if (rows[row].verdict == "violation") == violated}
@@ -110,14 +110,6 @@ def overview(records: tuple[AuditRecord, ...], axes: Any) -> None:
     at = f" at delta {deltas[0]:g}" if len(deltas) == 1 else ""
     axes.set(xlabel=f"epsilon{at}", ylim=(-0.6, len(records) - 0.4))
     axes.set_xlim(left=0.0)
-
-
-def _most(record: AuditRecord) -> float | None:
-    """The largest epsilon that so many trials, or guesses, can prove, where it is known."""
-    if record.one_run is not None:
-        return record.one_run.most(record.report_delta)
-    found = ceiling(record)
-    return None if found is None else found.epsilon
 
 
 def _cut(name: str) -> str:
@@ -286,7 +278,7 @@ def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: st
             _beside(axes, places, [r for _, r in members], y=y, colour=colour, named=number == 0)
         # an exact epsilon may be a hundred times what any trials prove: it leaves the picture, not the rest its scale
         shown = [_proven(r, y) for r in records] + [_claimed(r, y) for r in records]
-        shown += [found for r in records if y == "epsilon" and (found := _most(r))]
+        shown += [found for r in records if y == "epsilon" and (found := most_epsilon(r))]
         top = 1.1 * max([value for value in shown if np.isfinite(value)], default=1.0)
         axes.set(xlabel=label(x, path), ylabel=y, ylim=(-0.02 * top, top or 1.0))
         _legend(axes, title=None if series is None else label(series, path))
@@ -298,7 +290,7 @@ def sweep_numbers(records: Sequence[AuditRecord], *, x: str, series: str | None,
     for record in records:
         if not record.ran:
             continue
-        most = _most(record) if y == "epsilon" else None
+        most = most_epsilon(record) if y == "epsilon" else None
         claimed = _claimed(record, y)
         rows.append(
             {
@@ -324,7 +316,7 @@ def _beside(axes: Any, places: list[Any], records: list[AuditRecord], *, y: str,
     exact = [np.nan if r.exact_epsilon is None else r.exact_epsilon for r in records]
     if np.isfinite(exact).any():
         axes.plot(places, exact, color=colour, linewidth=0.7, linestyle="--", label="exact" if named else None)
-    most = [found if (found := _most(r)) else np.nan for r in records]
+    most = [found if (found := most_epsilon(r)) else np.nan for r in records]
     if np.isfinite(most).any():
         axes.plot(places, most, color="#999999", linewidth=0.7, label="ceiling of the trials" if named else None)
 

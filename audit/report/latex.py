@@ -13,7 +13,7 @@ from audit.power.less_noise import in_so_many_runs, sampled, told_in
 from audit.power.power import POWER, noise_at
 from audit.record.record import AuditRecord
 from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries
-from audit.report.ceiling import ceiling
+from audit.report.ceiling import most_epsilon
 from audit.report.diagnoses import beside_the_verdict, in_a_paper
 from audit.report.escaping import visible
 from audit.report.formulas import formula, in_math, number
@@ -167,7 +167,7 @@ def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
 
 
 def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
-    most = _most(record)
+    most = most_epsilon(record)
     claimed = NOT_KNOWN if record.claim.epsilon is None else f"${in_math(at_most(record.claim.epsilon))}$"
     epsilon = f"{at_least(record.epsilon(record.report_delta))} ({claimed})"
     advantage = f"{at_least(record.delta(0.0))} (${in_math(at_most(record.claim.advantage))}$)"
@@ -188,14 +188,6 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
         verdict,
         formula(record.claim),
     ]
-
-
-def _most(record: AuditRecord) -> float | None:
-    """What the same trials, or guesses, would prove of epsilon without an error."""
-    if record.one_run is not None:
-        return record.one_run.most(record.report_delta)
-    most = ceiling(record)
-    return None if most is None else most.epsilon
 
 
 def methods(records: tuple[AuditRecord, ...]) -> str:
