@@ -91,7 +91,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         told = own_error if _fails_alone(code, sides, seed, type(error)) else broken_off
         return Explanation(findings=(told(error),))
     readers = set(map(function_around, seen.read))
-    adders = {function_around(frame) for cost in seen.costs for frame in place(cost.at).own[:1]}
+    adders = {function_around(frame) for cost in seen.costs for frame in place(cost.top.stack).own[:1]}
     constant = {fact.stacks["draw"] for fact in seen.facts if "added" in fact.stacks}
     uncovered = {Kind.KEY_USED_TWICE, Kind.RELEASED_WITHOUT_NOISE} & {fact.kind for fact in seen.facts}
     if not seen.draws:
@@ -112,10 +112,10 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
                 number=cost.number,
                 sensitivity=cost.sensitivity,
                 # noise that is the same in every run has no deviation
-                noise_deviation=0.0 if cost.draw in constant else cost.deviation,
-                multiplier=0.0 if cost.draw in constant else cost.multiplier,
-                lines=frames_of([place(cost.at)]),
-                judged=seen.judged and (not uncovered or cost.draw in constant),
+                noise_deviation=0.0 if cost.top.draw in constant else cost.deviation,
+                multiplier=0.0 if cost.top.draw in constant else cost.multiplier,
+                lines=frames_of([place(cost.top.stack)]),
+                judged=seen.judged and (not uncovered or cost.top.draw in constant),
                 scale=cost.scale,
             )
             for cost in seen.costs
@@ -201,13 +201,13 @@ def _too_little(
     exceeds = stated.clip is not None and cost.sensitivity > stated.reach * stated.clip * (1 + SLACK)
     bound, (largest, many) = implied_bound(stated, None if uneven else most), cost.largest
     clauses = {
-        clipped_apart(lengths, largest, many if cost.each else 1, bound=bound, slack=SLACK)
+        clipped_apart(lengths, largest, many if cost.top.each else 1, bound=bound, slack=SLACK)
         for lengths in words["lengths"]
     }
     # a record whose parts are as long as the bound by chance is not so in another size
     apart = clauses.pop() if len(clauses) == 1 else ""
     promise = stated.noise_multiplier or due
-    sized, bounded = [place(stack) for stack in (cost.shared, *cost.sized) if stack], places["bounded"]
+    sized, bounded = [place(stack) for stack in (cost.shared, *cost.top.sized) if stack], places["bounded"]
     lead = among_records(sized[0] if sized else places["draw"], readers)
     if "carried" in places:
         begun = places.get("begun", NOWHERE)
@@ -226,13 +226,13 @@ def _too_little(
         elif exceeds and not apart and (alone := each_alone(cost.weights, once_more)) is not None:
             lead, since = alone
             more += since
-        elif exceeds and not apart and cost.measured and not cost.copied:
-            lead = place(cost.measured)
+        elif exceeds and not apart and cost.top.measured and not cost.top.copied:
+            lead = place(cost.top.measured)
             more += multiplied_by(lead)
         times = cost.sensitivity / (stated.reach * stated.clip) if stated.clip else 0.0
         # as many clipping norms as there are parts of the batch that hold it
         rightly = not cost.weights and abs(times - words["times"]) <= SLACK * times
-        copied = place(cost.copied) if cost.copied else NOWHERE
+        copied = place(cost.top.copied) if cost.top.copied else NOWHERE
         repeated = places.get("repeated", places["again"] if rightly else copied)
         if repeated is not NOWHERE and not apart:
             lead = repeated

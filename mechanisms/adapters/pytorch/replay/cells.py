@@ -14,6 +14,11 @@ from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, 
 from mechanisms.adapters.pytorch.replay.weights import Number, Weight
 
 PURGE_EVERY = 4096
+EITHER = ("data", "ragged", "summed", "mixed", "bent", "bounded", "copied", "left", "left_sum", "noised", "drowned")
+EITHER += ("changed", "carried", "shared", "drawn", "uneven", "scaled", "released", "opaque")
+"""What a storage has of the part that was written, or else of the rest."""
+BESIDE = {"mixed_by": "mixed", "bent_sum": "bent", "each": "bounded", "scale_of": "scaled"}
+"""What goes with some of that."""
 ROUNDING = 1e-6
 """Share of a variance by which two that are the same may differ."""
 
@@ -239,40 +244,21 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor, where: Stack) -> Cell
     if new.variance is not None or old.variance is not None:
         variance = shadow(out, variance_of(new, out), old.variance)
         terms = laid(out, terms_of(new, out), nothing(elements(out)) if old.variance is None else old.terms)
-    apart = where if (new.covered and old.data) or (old.covered and new.data) else ()
+    kept = {name: getattr(new, name) or getattr(old, name) for name in EITHER}
+    kept |= {name: getattr(new if getattr(new, of) else old, name) for name, of in BESIDE.items()}
     found = Cell(
-        data=new.data or old.data,
-        ragged=new.ragged or old.ragged,
-        summed=new.summed or old.summed,
-        mixed=new.mixed or old.mixed,
-        mixed_by=new.mixed_by if new.mixed else old.mixed_by,
-        bent=new.bent or old.bent,
-        bent_sum=new.bent_sum if new.bent else old.bent_sum,
+        **kept,
         bends=new.bends | old.bends,
-        bounded=new.bounded or old.bounded,
-        each=new.each if new.bounded else old.each,
         weights=tuple(dict.fromkeys((*old.weights, *new.weights))),
-        copied=new.copied or old.copied,
-        left=new.left or old.left or apart,
-        left_sum=new.left_sum or old.left_sum or (apart and (new.summed or old.summed)),
-        noised=new.noised or old.noised,
-        drowned=new.drowned or old.drowned,
-        changed=new.changed or old.changed,
         round=max(new.round, old.round),
-        carried=new.carried or old.carried,
         variance=variance,
         terms=terms,
-        shared=new.shared or old.shared,
-        drawn=new.drawn or old.drawn,
         sized=tuple(dict.fromkeys((*new.sized, *old.sized))),
-        uneven=new.uneven or old.uneven,
-        scaled=new.scaled or old.scaled,
-        scale_of=new.scale_of if new.scaled else old.scale_of,
         draws=new.draws | old.draws,
-        released=new.released or old.released,
         events=tuple(dict.fromkeys((*new.events, *old.events))),
-        opaque=new.opaque or old.opaque,
     )
+    if (new.covered and old.data) or (old.covered and new.data):
+        found.left, found.left_sum = found.left or where, found.left_sum or found.summed
     return found.looked_over(where)
 
 

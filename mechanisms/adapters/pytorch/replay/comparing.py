@@ -100,16 +100,8 @@ def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
                 multiplier=1 / math.sqrt(squares),
                 lengths=tuple(map(size_of, moved)),
                 largest=(most, int((entries > (1 - NEAR) * most).sum())),
-                at=top.stack,
-                origin=top.origin,
-                draw=top.draw,
-                carried=top.carried,
-                bounded=top.bounded,
-                measured=top.measured,
-                copied=top.copied,
-                each=top.each,
+                top=top,
                 weights=_weights(moved),
-                sized=top.sized,
                 shared=next((event.shared for event in moved if event.shared), ()),
             )
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.weights import Weight
 
@@ -30,30 +31,17 @@ class Cost:
     deviation: float
     multiplier: float
     own_deviation: float
-    """Of the one that costs most; its places are told."""
+    """Of the one that costs most."""
     between: tuple[float, float]
     """The least and the largest deviation of them."""
     lengths: tuple[float, ...]
     """How far the record moves each of them."""
     largest: tuple[float, int]
     """How far it moves one coordinate at most, and how many by about as much."""
-    at: Stack
-    origin: Stack
-    draw: Stack
-    carried: Stack = ()
-    """Where sums of earlier rounds were added to what is released."""
-    bounded: Stack = ()
-    """Where records last went through something that is not linear, as clipping is."""
-    measured: Stack = ()
-    """Where the number was made by which they were multiplied there, if it is not known how."""
-    copied: Stack = ()
-    """Where the record came to have several rows that are summed."""
-    each: bool = False
-    """Whether that bounds every coordinate by itself."""
+    top: Event
+    """The one that costs most: its places are told."""
     weights: tuple[Weight, ...] = ()
     """By what the record was multiplied, if that explains how far it moves each of them."""
-    sized: tuple[Stack, ...] = ()
-    """Where the noise's deviation was changed after the draw, the last place first."""
     shared: Stack = ()
     """Where coordinates came to share random numbers."""
 

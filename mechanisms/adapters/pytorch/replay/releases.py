@@ -17,6 +17,8 @@ from mechanisms.adapters.pytorch.replay.ledger import Ledger
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.storages import laid, variance_in
 
+PASSED_ON = ("mixed_by", "bent_sum", "bends", "carried", "bounded", "measured", "copied", "each", "weights")
+"""What a release knows of the value that it covers."""
 MOST_STORED = 2**28
 """Numbers of releases that are kept for comparison (1 GiB); a longer training is followed so far."""
 MOST_COMPARED = 64
@@ -295,16 +297,8 @@ class Releases:
             shared=covering.shared,
             # where released values were changed before, rows may differ for that reason
             mixed=() if cell.changed else cell.mixed,
-            mixed_by=cell.mixed_by,
             bent=() if cell.changed else cell.bent,
-            bent_sum=cell.bent_sum,
-            bends=cell.bends,
-            carried=cell.carried,
-            bounded=cell.bounded,
-            measured=cell.measured,
-            copied=cell.copied,
-            each=cell.each,
-            weights=cell.weights,
+            **{name: getattr(cell, name) for name in PASSED_ON},
             sized=covering.sized if done.kwargs.get("alpha", 1) in (1, -1) else (done.where, *covering.sized),
             uneven=covering.uneven,
             covering=covering.draws,

@@ -43,11 +43,12 @@ def short_rounds(
         worst = min(found, key=lambda cost: cost.multiplier, default=None)
         if worst is None or worst.multiplier * (1 + SLACK) >= due:
             continue
-        fresh = [cost for own in every for cost in own if not cost.carried]
+        fresh = [cost for own in every for cost in own if not cost.top.carried]
         kept = bool(fresh) and all(cost.multiplier * (1 + SLACK) >= due for cost in fresh)
-        stacks = {"at": worst.at, "origin": worst.origin, "draw": worst.draw, "bounded": worst.bounded}
-        stacks |= {"carried": worst.carried} if worst.carried and kept else {}
-        stacks |= {"begun": begun[worst.carried]} if "carried" in stacks and worst.carried in begun else {}
+        top = worst.top
+        stacks = {"at": top.stack, "origin": top.origin, "draw": top.draw, "bounded": top.bounded}
+        stacks |= {"carried": top.carried} if top.carried and kept else {}
+        stacks |= {"begun": begun[top.carried]} if "carried" in stacks and top.carried in begun else {}
         stacks |= {"again": again[0]} | ({"repeated": repeated} if repeated else {})
         lengths = [cost.lengths for own in every for cost in own if cost.number == worst.number]
         words = {"cost": worst, "due": due, "lengths": lengths, "times": again[1]}
