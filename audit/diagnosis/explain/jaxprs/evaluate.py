@@ -14,12 +14,13 @@ import numpy as np
 from jax import lax
 from scipy import special
 
+from audit.diagnosis.explain.jaxprs import key_words
 from audit.diagnosis.explain.jaxprs.equations import loop_parts
-from audit.diagnosis.explain.jaxprs.key_words import LARGE_DRAW, Words, as_keys, as_words, of_keys
+from audit.diagnosis.explain.jaxprs.key_words import LARGE_DRAW, as_keys, as_words, is_key
 
 Rule = Callable[..., Any]
 PLAIN = "fiub"
-"""Kinds of NumPy's own dtypes; bfloat16 and keys are left to JAX."""
+"""Kinds of NumPy's own dtypes; bfloat16 is left to JAX."""
 RUNNING = __file__
 """What fails here is an operation of the user's."""
 SHORT_LOOP = 2**10
@@ -33,8 +34,6 @@ def evaluate(equation: Any, values: Sequence[Any]) -> list[Any]:
     name, params = equation.primitive.name, equation.params
     rule = RULES.get(name)
     values = [value if isinstance(value, np.ndarray) else as_words(value) for value in values]
-    if values and isinstance(values[0], Words) and (found := of_keys(equation, values)) is not None:
-        return [found]
     if name in ("jit", "pjit") and all(variable.aval.size <= LARGE_DRAW for variable in equation.outvars):
         return _inner(params["jaxpr"], values)
     if name == "scan" and params["length"] * len(params["jaxpr"].jaxpr.eqns) <= SHORT_LOOP:
@@ -45,7 +44,7 @@ def evaluate(equation: Any, values: Sequence[Any]) -> list[Any]:
         out = equation.outvars[0].aval
         found = rule(out, params, *map(np.asarray, values))
         if found is not None:
-            return [np.asarray(found, out.dtype)]
+            return [np.asarray(found, key_words.KEY if is_key(out) else out.dtype)]
     found = equation.primitive.bind(*map(as_keys, values), **params)
     return list(map(as_words, found if equation.primitive.multiple_results else [found]))
 
@@ -134,12 +133,13 @@ def _variables(atoms: Sequence[Any]) -> list[Any]:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, np.ndarray):
-        return value.dtype.kind in PLAIN
+        return value.dtype.kind in PLAIN or is_key(value)
     return getattr(getattr(value, "dtype", None), "kind", "V") in PLAIN
 
 
 def _is_plain_out(equation: Any) -> bool:
-    return len(equation.outvars) == 1 and _is_plain(equation.outvars[0].aval)
+    out = equation.outvars[0].aval
+    return len(equation.outvars) == 1 and (_is_plain(out) or is_key(out))
 
 
 def _elementwise(function: Callable[..., Any]) -> Rule:
@@ -340,6 +340,7 @@ RULES: dict[str, Rule] = {
     "gather": _gather,
     "dynamic_slice": _dynamic_slice,
     "dot_general": _product,
+    **key_words.RULES,
 }
 """What NumPy computes; a rule that gives None leaves the equation to JAX."""
 
@@ -348,6 +349,4 @@ def stacked(rows: Sequence[Any]) -> Any:
     """Arrays, or keys, one after the other."""
     if all(map(_is_plain, rows)):
         return np.stack([np.asarray(row) for row in rows])
-    if all(isinstance(row, Words) for row in rows):
-        return Words(np.stack([row.words for row in rows]), rows[0].dtype)
     return as_words(jnp.stack(list(map(as_keys, rows))))

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.facts import Idle, Leak, Mixed, Origin
+from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.noise import SUMS
 from audit.diagnosis.explain.jaxprs.packing import follow_packing, is_shifted
 from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Tag, Value, first, known, scaled_by_count, settled
@@ -174,7 +174,7 @@ def _fixed(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
     out.fixed_noise = first(value.fixed_noise for value in ins if value.differs)
     fixed = [value.fixed for value in ins if value.fixed is not None]
     if not out.data and not out.random:
-        keys = name == "random_seed" or any(jnp.issubdtype(value.a.dtype, jax.dtypes.prng_key) for value in ins)
+        keys = name == "random_seed" or any(is_key(value.a) for value in ins)
         out.fixed = fixed[0] if fixed else at if keys else None
     elif name in SUMS and fixed and out.differs and out.tag is None and not any(value.fixed_noise for value in ins):
         out.fixed_noise = at, fixed[0]
@@ -297,8 +297,7 @@ def _origin(value: Value) -> Origin:
 
 def _is_noise(name: str, out: Value, ins: Sequence[Value], which: int) -> bool:
     """Continuous randomness alone: a comparison ends it, and so does a record."""
-    kind = out.a.dtype
-    if not out.random or kind == jnp.bool_ or jnp.issubdtype(kind, jax.dtypes.prng_key):
+    if not out.random or out.a.dtype == jnp.bool_ or is_key(out.a):
         return False
     if name == "random_bits":
         return not ins[0].values

@@ -14,6 +14,7 @@ from scipy import sparse
 
 from audit.diagnosis.explain.jaxprs.evaluate import RULES
 from audit.diagnosis.explain.jaxprs.facts import Resized
+from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.value import Value, host
 from audit.diagnosis.explain.places import NOWHERE
 from mechanisms.adapters.noise_terms import Terms, of_terms, total
@@ -213,8 +214,8 @@ def variance_of_call(name: str, jaxpr: Any, ins: Sequence[Value], which: int) ->
     if name in UNIFORM and len(ins) == 3 and not any(value.random for value in ins[1:]):
         low, high = (host(value.a).astype(np.float64) for value in ins[1:])
         return np.broadcast_to(np.square(high - low) / 12, shape), False
-    is_key = [jnp.issubdtype(value.a.dtype, jax.dtypes.prng_key) for value in ins]
-    if not any(is_key) or any(value.random and not key for value, key in zip(ins, is_key, strict=True)):
+    keys = [is_key(value.a) for value in ins]
+    if not any(keys) or any(value.random and not key for value, key in zip(ins, keys, strict=True)):
         return None, True
     repeats = int(np.clip(DRAWS // max(1, math.prod(shape)), 8, 4096))
     fresh = jax.random.split(jax.random.key(repeats), repeats)
@@ -223,7 +224,7 @@ def variance_of_call(name: str, jaxpr: Any, ins: Sequence[Value], which: int) ->
         def given(value: Value, own: bool) -> Any:
             return jax.random.split(key, math.prod(value.a.shape)).reshape(value.a.shape) if own else value.a
 
-        return jax_core.jaxpr_as_fun(jaxpr)(*map(given, ins, is_key))[which]
+        return jax_core.jaxpr_as_fun(jaxpr)(*map(given, ins, keys))[which]
 
     drawn = np.asarray(jax.vmap(draw)(fresh), np.float64)
     # the coordinates of one draw have one law

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -23,7 +22,7 @@ from audit.diagnosis.explain.jaxprs.facts import (
     Slot,
     Weight,
 )
-from audit.diagnosis.explain.jaxprs.key_words import Words, is_key
+from audit.diagnosis.explain.jaxprs.key_words import is_key, words_of
 from audit.diagnosis.explain.places import NOWHERE, Place
 from audit.diagnosis.explain.wrong_lengths import Number
 from mechanisms.adapters.noise_terms import Terms
@@ -211,7 +210,7 @@ def known(values: Iterable[Value], label: str) -> Any:
 def host(array: Any) -> np.ndarray:
     """As NumPy reads it; keys by their words, narrow floats widened."""
     if is_key(array):
-        return array.words if isinstance(array, Words) else np.asarray(jax.random.key_data(array))
+        return words_of(array)
     found = np.asarray(array)
     return found.astype(np.float32) if found.dtype.itemsize < 4 and found.dtype in ROUNDING else found
 
