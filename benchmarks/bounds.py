@@ -19,8 +19,7 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 import guarantees
-from audit.bounds.anytime_limits import anytime_limits
-from audit.bounds.betting import spread_thresholds
+from audit.bounds.betting import anytime_limits, spread_thresholds
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
 from audit.bounds.local_levels import band_from_scores
 from audit.bounds.points import proven_delta, proven_epsilon, rectangles, refutes

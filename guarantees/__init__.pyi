@@ -21,13 +21,13 @@ from guarantees.normalised.revealed_size import revealed_round as revealed_round
 from guarantees.normalised.round import normalised_round as normalised_round
 from guarantees.normalised.variance_pair import variance_pair as variance_pair
 from guarantees.shuffling.adaptive import adaptive_shuffle as adaptive_shuffle
-from guarantees.shuffling.balls_and_bins import balls_and_bins as balls_and_bins
 from guarantees.shuffling.berry_esseen import rounds_needed as rounds_needed
 from guarantees.shuffling.berry_esseen import shuffle_berry_esseen as shuffle_berry_esseen
 from guarantees.shuffling.fixed_batch import fixed_batch_shuffle as fixed_batch_shuffle
 from guarantees.shuffling.fixed_batch_bounds import deterministic_batches as deterministic_batches
 from guarantees.shuffling.fixed_batch_bounds import fixed_batch_event as fixed_batch_event
 from guarantees.shuffling.guarantee import fixed_batch_upper as fixed_batch_upper
+from guarantees.shuffling.isolated import balls_and_bins as balls_and_bins
 from guarantees.shuffling.isolated import isolated_shuffle as isolated_shuffle
 from guarantees.shuffling.max_coordinate import max_coordinate as max_coordinate
 from guarantees.shuffling.separation import epsilon_floor as epsilon_floor

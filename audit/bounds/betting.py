@@ -1,4 +1,4 @@
-"""A test of a claimed trade-off curve that may be looked at after every trial and stopped at any time."""
+"""Tests of a trade-off curve, and limits of error rates, that may be looked at after every trial and stopped at any time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import betaln, xlog1py, xlogy
 
+from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.supporting_lines import Corners, corners, curve_of, tabulate
 from guarantees.checks import Count, checked, require
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
+from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 
 REFIT_GROWTH = 1.2
 CURVE_POINTS = 512
 STAKE_CAP = 0.999
 """Largest share of the admissible stake: a bet never loses everything."""
+BISECTIONS = 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -292,3 +296,31 @@ def _mean_wealth(log_wealth: Array) -> Array:
     """Log of the mean over tests of exp(log wealth)."""
     top = log_wealth.max(-1)
     return top + np.log(np.exp(log_wealth - top[..., None]).mean(-1))
+
+
+def anytime_upper(errors: ArrayLike, trials: ArrayLike, *, risk: ArrayLike) -> np.ndarray:
+    """Upper limit on an error rate, exceeded by the truth at any trial number with probability at most ``risk``.
+
+    ``M_n(p) = B(k + 1/2, n - k + 1/2) / B(1/2, 1/2) / (p^k (1-p)^(n-k))`` has mean 1 under p for every n and is a
+    martingale, so it ever reaches ``1/risk`` with probability at most ``risk``; the limit is the largest p at which
+    it has not. [ville1939; robbins1970]
+
+    Wider than Clopper-Pearson by a term of order ``ln n``: the price of looking at any time.
+    """
+    k, n, share = np.broadcast_arrays(np.asarray(errors, float), np.asarray(trials, float), np.asarray(risk, float))
+    require("risk", bool(np.all((share > 0) & (share < 1))), "in (0, 1)", risk)
+    require("errors", bool(np.all((k >= 0) & (k <= n) & (n > 0))), "in 0..trials", errors)
+    mixture = betaln(k + 0.5, n - k + 0.5) - betaln(0.5, 0.5)
+
+    def excluded(p: np.ndarray) -> np.ndarray:
+        return mixture - xlogy(k, p) - xlog1py(n - k, -p) >= -np.log(share)
+
+    # rounded outwards: at the upper end the rate is excluded, unless every trial erred
+    return np.where(k == n, 1.0, halved(excluded, k / n, np.ones_like(k), rounds=BISECTIONS)[1])
+
+
+def anytime_limits(counts: tuple[ErrorCounts, ...], risks: np.ndarray) -> tuple[Limits, ...]:
+    """Limits for several tests, each at its own share of the risk, half on alpha and half on beta."""
+    alpha = anytime_upper([c.false_alarms for c in counts], [c.trials_without for c in counts], risk=risks / 2)
+    beta = anytime_upper([c.misses for c in counts], [c.trials_with for c in counts], risk=risks / 2)
+    return tuple(Limits(alpha=float(a), beta=float(b)) for a, b in zip(alpha, beta, strict=True))

@@ -11,10 +11,10 @@ from audit.record.files import make_folder, require_apart, require_writable, wri
 from audit.record.record import AuditRecord
 from audit.record.stored import load_records, stored_title
 from audit.report.catalogue import PAGE, text_report
+from audit.report.diagnoses import function_place
 from audit.report.figures import save_figures, width_in_inches
 from audit.report.latex import figures, files
 from audit.report.page import is_page, write_report
-from audit.report.places import function_place
 from audit.report.sarif import sarif
 
 UNTITLED = "Privacy audit"

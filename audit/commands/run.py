@@ -64,8 +64,8 @@ def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable
     from audit.report.story import look_again
     from audit.report.table import log_width, print_table
     from audit.resume.checkpoint import locked
+    from audit.suites.each_audit import unnoticed
     from audit.suites.exit_codes import exit_code
-    from audit.suites.repeated_looks import unnoticed
     from audit.suites.run import run_suite
     from audit.trials.disk_cache import keep_compiled
     from audit.trials.kept_programs import programs_kept_in

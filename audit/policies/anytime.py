@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from audit.bounds.anytime_limits import anytime_limits
 from audit.bounds.betting import (
     AnytimeTest,
     Wealth,
+    anytime_limits,
     anytime_test,
     looks,
     pilot_thresholds,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from audit.bounds.supporting_lines import tabulate
-from audit.power.best_threshold import LEVELS, is_found
+from audit.power.joint_power import jointly_refuting
 from audit.power.power import POWER, TestKind, fewest, moderate
 from guarantees.claim import Claim
 from guarantees.laws.group import group_law
@@ -35,6 +35,10 @@ AT_BEST = "with the best score and threshold, on a pair that hides nothing"
 """Where so much noise is found: a learned score may find less, and other records' gradients may hide it."""
 LARGE_LOSSES = np.geomspace(1e-3, 500.0, 60)
 """Thresholds for the largest loss of a step beside those of its levels."""
+LEVELS = np.concatenate([tail := np.logspace(-7, np.log10(0.5), 60), 1 - tail[-2::-1]])
+"""False-alarm rates among which the leaky mechanism's best test is looked for."""
+COARSE = 8
+"""Of these one in so many is asked first."""
 
 
 class Described(Protocol):
@@ -259,3 +263,27 @@ def told_in(reason: str) -> str | None:
 def in_so_many_runs(power: float) -> str:
     """How often a leak is found that counts as found."""
     return f"in {10 * power:g} of 10 runs" if (10 * power).is_integer() else f"in {100 * power:g} of 100 runs"
+
+
+def is_found(
+    test: TestKind,
+    claim: Claim | TradeOff,
+    missed: Array,
+    *,
+    trials_per_side: int,
+    risk: float,
+    enough: float = POWER,
+) -> bool:
+    """Whether some level's power is ``enough``, given the miss rates at ``LEVELS``.
+
+    Power rises and falls once, so around the best of a few levels more are looked at.
+    """
+    power = test(claim, trials_per_side=trials_per_side, risk=risk)
+    if test is jointly_refuting:
+        # which asks for all levels at once
+        return bool(np.max(power(LEVELS, missed)) >= enough)
+    few = np.arange(0, len(LEVELS), COARSE)
+    powers = power(LEVELS[few], missed[few])
+    best = few[np.argmax(powers)]
+    near = np.arange(max(best - COARSE + 1, 0), min(best + COARSE, len(LEVELS)))
+    return bool(np.max(powers) >= enough or np.max(power(LEVELS[near], missed[near])) >= enough)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -11,7 +12,6 @@ from scipy.stats import fisher_exact, hypergeom
 
 from audit.bounds.clopper_pearson import require_risk
 from audit.record.record import AuditRecord, ScoreGrid
-from audit.verdict.holm import holm
 from guarantees.checks import Share, checked
 
 State = Literal["worse", "better", "same", "not_compared", "added", "missing"]
@@ -291,3 +291,15 @@ def _alone(record: AuditRecord, state: Literal["added", "missing"]) -> Change:
         old_delta=record.report_delta if state == "missing" else None,
         new_delta=record.report_delta if state == "added" else None,
     )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values: those at most ``risk`` reject a true hypothesis with that probability at most. [holm1979]
+
+    The smallest of n is multiplied by n, the next by n - 1 and so on; none may fall below one before it.
+    """
+    given = np.asarray(p_values, np.float64)
+    order = np.argsort(given, kind="stable")
+    adjusted = np.empty(len(given))
+    adjusted[order] = np.minimum(np.maximum.accumulate(given[order] * np.arange(len(given), 0, -1)), 1.0)
+    return adjusted.tolist()

@@ -12,9 +12,17 @@ from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.audited import NOT_REPEATABLE, command, libraries
 from audit.report.ceiling import ceiling
-from audit.report.diagnoses import asked, beside_the_verdict, code_lines, heading, looks_wrong, suspects
+from audit.report.diagnoses import (
+    Place,
+    asked,
+    beside_the_verdict,
+    code_lines,
+    heading,
+    looks_wrong,
+    places_of,
+    suspects,
+)
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
-from audit.report.places import Place, places_of
 from audit.report.table import proven_delta, proven_epsilon, readable, reasons_told
 from audit.report.text import brief_lines
 from dpsgd_audit.spelling import counted

@@ -8,9 +8,8 @@ import itertools
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from audit.power.best_threshold import LEVELS, is_found
 from audit.power.joint_power import FEW_TRIALS, jointly_refuting
-from audit.power.less_noise import Sampled, sampled
+from audit.power.less_noise import LEVELS, Sampled, is_found, sampled
 from audit.power.power import MOST_TRIALS, refuting
 from audit.record.record import AuditRecord, ClaimPart, Curve
 from guarantees.laws.discrete_law import DiscreteLaw

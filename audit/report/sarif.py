@@ -17,9 +17,8 @@ from urllib.parse import quote
 
 from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.record.record import AuditRecord
-from audit.report.diagnoses import beside_the_verdict, heading
+from audit.report.diagnoses import Place, beside_the_verdict, heading, places_of, stated_at
 from audit.report.escaping import shown, visible
-from audit.report.places import Place, places_of, stated_at
 from audit.report.table import readable
 from audit.report.text import brief_lines
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from audit.suites.claim_names import meant_claim
-from audit.suites.suite import CODE_KEY, PARTS, AuditSpec, SuiteError
-from audit.suites.unknown_keys import refuse_unknown
+from audit.suites.suite import CODE_KEY, PARTS, AuditSpec, SuiteError, refuse_unknown
 from dpsgd_audit.spelling import closest, did_you_mean
 from guarantees.checks import Rule, rules_of, shown
 

@@ -13,8 +13,7 @@ from audit.bounds.betting import pilot_thresholds
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.claim_fits_pair import require_steps
 from audit.planning import plan as planning
-from audit.planning.plan import Plan
-from audit.planning.refutable import refutable
+from audit.planning.plan import Plan, refutable
 from audit.policies.catalogue import default_policy
 from audit.power.less_noise import in_its_place, in_so_many_runs, sampled
 from audit.suites.build import Built

@@ -26,8 +26,8 @@ from audit.suites.suite import (
     AuditSpec,
     Suite,
     SuiteError,
+    refuse_unknown,
 )
-from audit.suites.unknown_keys import refuse_unknown
 from audit.trials.seeds import require_seed
 from audit.verdict.verdict import VERDICTS
 from dpsgd_audit.spelling import did_you_mean

@@ -1,10 +1,12 @@
-"""What a suite is: its keys, its audits, and the error that says what is wrong with one."""
+"""What a suite is: its keys, its audits, and the error that says what is wrong with one or unknown in it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from dpsgd_audit.spelling import did_you_mean
 
 TARGETS = ("verdict", "epsilon", "delta", "mu")
 PARTS = ("mechanism", "neighbours", "distinguisher", "claim", "policy")
@@ -84,3 +86,14 @@ class Suite:
     """Which look at these audits, from 1; 0: the only one."""
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Where each parameter of [defaults] stands: each must be one of some audit's parts."""
+
+
+def refuse_unknown(table: Any, known: Iterable[str], where: Callable[[str], str], what: str) -> None:
+    """An unknown key is an error that names its line and the nearest spelling."""
+    known = tuple(known)
+    if not isinstance(table, Mapping):
+        raise SuiteError(f"{where(what)}: {what} must be a table, got {table!r}.")
+    for key in table:
+        if key not in known:
+            meant, allowed = did_you_mean(key, known), ", ".join(sorted(known))
+            raise SuiteError(f"{where(key)}: unknown key {key!r} in {what}{meant}. Allowed: {allowed}.")

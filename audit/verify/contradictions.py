@@ -1,12 +1,15 @@
-"""What a record says of its audit that cannot be: against itself, or against the suite that is given with it."""
+"""What records say of their audits that cannot be: against themselves, against a suite, or with audits missing."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from audit.claim_fits_pair import counts_other_steps
-from audit.record.record import AuditRecord, Part, plain
+from audit.record.record import AuditRecord, Part, SuitePart, plain
 from audit.verify.record_values import ABSENT, agree, leaves, told
+from dpsgd_audit.spelling import counted
 
 if TYPE_CHECKING:
     from audit.suites.build import Built
@@ -63,3 +66,22 @@ def different(recorded: Any, own: Any, where: str, *, key: str = "") -> list[str
 
 def _part(used: Any, kind: str) -> Part:
     return Part(name=used.name, parameters=plain(used.parameters), kind=kind)
+
+
+def repeated(records: Sequence[AuditRecord]) -> list[str]:
+    """A suite's audits have names of their own: two of one name stand where another was."""
+    names = Counter((record.suite, record.look, record.name) for record in records if record.suite is not None)
+    return [f"{times} audits of one suite are called {name!r}" for (_, _, name), times in names.items() if times > 1]
+
+
+def missing(records: Sequence[AuditRecord]) -> list[str]:
+    """Suites of which the file does not hold as many audits as they had."""
+    held: Counter[tuple[SuitePart, int]] = Counter()
+    for record in records:
+        if record.suite is not None:
+            held[record.suite, record.look] += 1
+    return [
+        f"the suite with seed {suite.seed} had {counted(suite.audits, 'audit')}, and the file holds {count} of them"
+        for (suite, _), count in held.items()
+        if count != suite.audits
+    ]

@@ -15,11 +15,10 @@ from audit.suites.each_audit import key_text, risk_of_each
 from audit.suites.suite import Suite
 from audit.trials.user_code_errors import sentence
 from audit.trials.versions import own_code, version_of
-from audit.verify.contradictions import ContradictedError, in_itself, with_suite
+from audit.verify.contradictions import ContradictedError, in_itself, missing, repeated, with_suite
 from audit.verify.primary import SENTENCES, Source, primary_keys
 from audit.verify.rebuild import NotComputedError, Rebuilt, rebuild, source_is_told
 from audit.verify.record_values import ABSENT, NOTHING, agree, key_of, leaves, told, under
-from audit.verify.suite import missing, repeated
 from guarantees.checks import require
 from guarantees.laws.kept import found_on_disk
 

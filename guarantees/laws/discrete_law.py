@@ -10,7 +10,7 @@ import numpy as np
 from guarantees.laws.large_losses import LARGE, AtomProfile
 from guarantees.laws.law import Certificate, LossLaw, Tails, four
 from guarantees.numerics.array import Array
-from guarantees.numerics.sums import running_sums
+from guarantees.numerics.powers import running_sums
 
 FEW = 16
 """Values of a loss whose deltas are summed at every epsilon."""

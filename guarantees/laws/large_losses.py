@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from guarantees.numerics.array import Array
-from guarantees.numerics.sums import running_sums
+from guarantees.numerics.powers import running_sums
 
 LARGE = 600.0
 """Beyond this epsilon the product nears overflow and the tail underflow."""

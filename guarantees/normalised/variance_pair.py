@@ -18,8 +18,7 @@ from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.tabulated_law import TabulatedLaw
 from guarantees.numerics.array import Array
 from guarantees.numerics.changed_scale import scale_log_moment
-from guarantees.numerics.chi_square import square_rounding
-from guarantees.numerics.gamma_tails import LARGE_SHAPE, gamma_tails
+from guarantees.numerics.chi_square import LARGE_SHAPE, gamma_tails, square_rounding
 from guarantees.numerics.noncentral import ball_mass, ball_masses
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import Relation

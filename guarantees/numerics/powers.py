@@ -1,4 +1,4 @@
-"""Sums of independent lattice variables: powers of transforms on a circle."""
+"""Sums of independent lattice variables, by powers of transforms on a circle, and of very many masses."""
 
 from __future__ import annotations
 
@@ -48,3 +48,15 @@ def summed_masses(summands: Sequence[Summand], *, low: int, size: int) -> Array:
         spectrum *= raised(np.asarray(fft.rfft(wrapped)), summand.times)
         shift += summand.times * (summand.first + centre)
     return np.maximum(np.roll(np.asarray(fft.irfft(spectrum, size)), shift % size), 0.0)
+
+
+def running_sums(masses: Array) -> Array:
+    """The sum of the first, the first two, ..., all masses, as if rounded once at the end.
+
+    A million rounded additions would cost four digits of small tails. What each of them loses is known exactly and
+    added up apart [knuth1997, 4.2.2, theorem B]; where a long double has no hardware, that takes a third of its time.
+    """
+    sums = np.cumsum(masses)
+    before = np.concatenate([np.zeros(1), sums[:-1]])[: len(sums)]
+    added = sums - before
+    return sums + np.cumsum((before - (sums - added)) + (masses - added))

@@ -1,5 +1,4 @@
 from guarantees.shuffling.adaptive import adaptive_shuffle as adaptive_shuffle
-from guarantees.shuffling.balls_and_bins import balls_and_bins as balls_and_bins
 from guarantees.shuffling.berry_esseen import BerryEsseenBound as BerryEsseenBound
 from guarantees.shuffling.berry_esseen import coefficient_ratio as coefficient_ratio
 from guarantees.shuffling.berry_esseen import coefficient_ratio_midpoint as coefficient_ratio_midpoint
@@ -15,6 +14,7 @@ from guarantees.shuffling.fixed_batch import fixed_batch_shuffle as fixed_batch_
 from guarantees.shuffling.fixed_batch_bounds import deterministic_batches as deterministic_batches
 from guarantees.shuffling.fixed_batch_bounds import fixed_batch_event as fixed_batch_event
 from guarantees.shuffling.guarantee import fixed_batch_upper as fixed_batch_upper
+from guarantees.shuffling.isolated import balls_and_bins as balls_and_bins
 from guarantees.shuffling.isolated import isolated_bracket as isolated_bracket
 from guarantees.shuffling.isolated import isolated_shuffle as isolated_shuffle
 from guarantees.shuffling.lognormal_lattice import Bracket as Bracket

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from guarantees.checks import Count, Positive, checked, require
-from guarantees.claim import Claim
+from guarantees.claim import Claim, unusual
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.law import Certificate, LossLaw, Tails, invert
@@ -18,6 +18,7 @@ from guarantees.numerics.array import Array
 from guarantees.shuffling.isolated_leaked import leaked_law
 from guarantees.shuffling.lognormal_lattice import FARTHEST, Bracket, Window
 from guarantees.trade_off import TradeOff
+from guarantees.vocabulary import Relation
 
 OBSERVATION = (
     "every round's noisy sum minus the sum of all other records' clipped gradients (known to the adversary), "
@@ -334,3 +335,41 @@ def true_rounds_needed(*, delta: float, noise_multiplier: float) -> int:
         guess = int(np.clip(np.floor(guess + step + (1 if value > delta else -1)), low + 1, max(high - 1, low + 1)))
     require("delta", high < 10**8, "reached within 1e8 rounds at this noise_multiplier", delta)
     return high
+
+
+@checked
+def balls_and_bins(*, rounds: int, noise_multiplier: float, epochs: int = 1, relation: Relation = "zero_out") -> Claim:
+    """Each record in one uniformly drawn batch per epoch, independently of the others. [chua2025]
+
+    Where a record lies tells nothing about the others, so the 0/1 pair of ``isolated_shuffle`` dominates whatever
+    the others do, and the promise holds for zero-out and add/remove neighbours. It does NOT hold for batches of
+    fixed size, however shuffled.
+
+    Args:
+      rounds: batches in one epoch, from 1 to 1e8.
+      noise_multiplier: standard deviation of the noise over the clipping norm, at least 0.1.
+      epochs: how often all records are assigned again, at least 1.
+      relation: which neighbours the promise is for; it is proved for ``"zero_out"`` and ``"add_remove"`` only.
+
+    Returns:
+      The claim.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> import guarantees
+      >>> claim = guarantees.balls_and_bins(rounds=1, noise_multiplier=2.0, epochs=4)
+      >>> round(claim.epsilon(1e-5), 2)  # one batch an epoch hides nothing: four times 0.5-GDP is 1-GDP
+      4.38
+    """
+    isolated = isolated_shuffle(rounds=rounds, noise_multiplier=noise_multiplier, epochs=epochs)
+    return dataclasses.replace(
+        isolated,
+        name="balls_and_bins",
+        parameters={"rounds": rounds, "noise_multiplier": noise_multiplier, "epochs": epochs}
+        | unusual(relation, "zero_out"),
+        relation=relation,
+        observation="all noisy batch sums, every record's batch drawn independently and uniformly each epoch",
+        source="chua2025",
+    )

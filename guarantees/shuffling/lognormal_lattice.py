@@ -16,7 +16,7 @@ from scipy import fft
 from scipy.special import log_ndtr, ndtr
 
 from guarantees.numerics.array import Array
-from guarantees.numerics.sums import running_sums
+from guarantees.numerics.powers import running_sums
 from guarantees.shuffling.tilting import Cumulants
 
 FARTHEST = 11.0

@@ -4,7 +4,7 @@ import pytest
 
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import joint_p_value
-from audit.planning.refutable import refutable
+from audit.planning.plan import refutable
 from guarantees import epsilon_delta, gaussian
 
 

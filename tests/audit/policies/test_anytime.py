@@ -10,8 +10,7 @@ from toys import PAIR, First, Shift
 
 import audit
 import guarantees
-from audit.bounds.anytime_limits import anytime_upper
-from audit.bounds.betting import looks
+from audit.bounds.betting import anytime_upper, looks
 from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts, clopper_pearson_upper
 from audit.bounds.inversion import joint_bound

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import guarantees
-from audit.power.best_threshold import LEVELS
 from audit.power.joint_power import jointly_refuting
-from audit.power.less_noise import Sampled, in_its_place, most_noise_found, sampled
+from audit.power.less_noise import LEVELS, Sampled, in_its_place, most_noise_found, sampled
 from audit.power.power import POWER, refuting
 from guarantees.laws import kept
 

@@ -8,8 +8,8 @@ import pytest
 
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import joint_p_value
-from audit.power.best_threshold import LEVELS
 from audit.power.joint_power import jointly_refuting
+from audit.power.less_noise import LEVELS
 from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import SuitePart

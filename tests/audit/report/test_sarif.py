@@ -11,7 +11,7 @@ from jsonschema.validators import validator_for
 
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord
-from audit.report.places import function_place
+from audit.report.diagnoses import function_place
 from audit.report.sarif import RULES, sarif
 from audit.verdict.verdict import VERDICTS
 

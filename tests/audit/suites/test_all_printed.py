@@ -9,7 +9,7 @@ from scipy.stats import binom
 import guarantees
 from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts
-from audit.verdict.holm import holm
+from audit.record.compare import holm
 from audit.verdict.judgement import against_jointly
 from audit.verdict.proven_numbers import against, prove
 

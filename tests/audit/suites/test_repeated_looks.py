@@ -9,7 +9,7 @@ import pytest
 from audit.cli import main, parser
 from audit.record.stored import load_records
 from audit.report.story import remedy
-from audit.suites.repeated_looks import share_of, unnoticed
+from audit.suites.each_audit import share_of, unnoticed
 from audit.suites.run import audit_key
 
 SUITE = """

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from audit.verdict.holm import holm
+from audit.record.compare import holm
 
 
 def closed(p_values, i):

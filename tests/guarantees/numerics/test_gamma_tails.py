@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.special import gammainc, gammaincc
 
-from guarantees.numerics.gamma_tails import gamma_tails
+from guarantees.numerics.chi_square import gamma_tails
 
 
 def reference(shape, x):

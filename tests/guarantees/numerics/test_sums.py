@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from guarantees.numerics.sums import running_sums
+from guarantees.numerics.powers import running_sums
 
 RANDOM = np.random.default_rng(1)
 MASSES = {
