@@ -1,4 +1,4 @@
-"""Tests of a trade-off curve, and limits of error rates, that may be looked at after every trial and stopped at any time."""
+"""Tests of a trade-off curve, and limits of rates, that may be looked at after every trial and stopped at any time."""
 
 from __future__ import annotations
 
