@@ -46,14 +46,16 @@ def risk_of(confidence: float) -> float:
 
 def _speech(parser: argparse.ArgumentParser) -> None:
     """What every command can be told about its own words."""
-    parser.add_argument("--json", action="store_true", help="print machine-readable JSON on standard output")
-    parser.add_argument(
-        "--quiet", action="store_true", help="print only warnings, errors and --json output; see the exit code"
-    )
+    _flag(parser, "--json", "print machine-readable JSON on standard output")
+    _flag(parser, "--quiet", "print only warnings, errors and --json output; see the exit code")
 
 
 def _suite(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("suite", nargs="?", help="suite file (TOML); without one, the built-in default suite")
+
+
+def _flag(parser: argparse.ArgumentParser, name: str, says: str) -> None:
+    parser.add_argument(name, action="store_true", help=says)
 
 
 def _sizes(parser: argparse.ArgumentParser) -> None:
@@ -78,20 +80,14 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-budget", type=_duration, metavar="60s", help="time limit of the whole suite: 60s, 5m, 1h"
     )
-    parser.add_argument(
-        "--stop-early", action="store_true", help="stop each audit as soon as its claim is refuted (policy anytime)"
-    )
+    _flag(parser, "--stop-early", "stop each audit as soon as its claim is refuted (policy anytime)")
     parser.add_argument(
         "--look",
         type=int,
         metavar="K",
         help="K-th look at the same audits: 2^-K of the risk, new trials; start with --look 1 if you may look again",
     )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="also continue and reuse audits of foreign code; changes to its files go unnoticed",
-    )
+    _flag(parser, "--resume", "also continue and reuse audits of foreign code; changes to its files go unnoticed")
     parser.add_argument(
         "--like",
         metavar="OLD.json",
@@ -111,14 +107,10 @@ def _run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=int, metavar="N", help="worker processes to start, or to wait for at --scheduler"
     )
-    parser.add_argument(
-        "--keep-going",
-        action="store_true",
-        help="give an audit that fails the verdict could_not_run, and run the others",
-    )
+    _flag(parser, "--keep-going", "give an audit that fails the verdict could_not_run, and run the others")
     _allow_install(parser)
-    parser.add_argument("--fresh", action="store_true", help="start over instead of continuing an interrupted run")
-    parser.add_argument("--fresh-seed", action="store_true", help="draw a new seed and print it")
+    _flag(parser, "--fresh", "start over instead of continuing an interrupted run")
+    _flag(parser, "--fresh-seed", "draw a new seed and print it")
     parser.add_argument("--junit", metavar="FILE", help="also write JUnit XML")
     parser.add_argument("--markdown", metavar="FILE", help="also write a Markdown summary")
     parser.add_argument("--sarif", metavar="FILE", help="also write SARIF, with one result per unexpected verdict")
@@ -126,10 +118,10 @@ def _run(parser: argparse.ArgumentParser) -> None:
 
 
 def _allow_install(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    _flag(
+        parser,
         "--allow-install",
-        action="store_true",
-        help="create the environments that the suite names; downloads packages and runs their installers, once",
+        "create the environments that the suite names; downloads packages and runs their installers, once",
     )
 
 
@@ -139,14 +131,8 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--power", type=float, default=0.8, help="power at which a leak counts as detectable (default: %(default)s)"
     )
-    parser.add_argument(
-        "--run-code", action="store_true", help="also plan audits that name code or commands; this runs them"
-    )
-    parser.add_argument(
-        "--keep-going",
-        action="store_true",
-        help="report an audit that fails, and plan the others (exit code 2)",
-    )
+    _flag(parser, "--run-code", "also plan audits that name code or commands; this runs them")
+    _flag(parser, "--keep-going", "report an audit that fails, and plan the others (exit code 2)")
     _allow_install(parser)
     parser.add_argument(
         "--one-run",
@@ -186,7 +172,7 @@ def _compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of suite files, for editors")
+    _flag(parser, "--schema", "print the JSON Schema of suite files, for editors")
     _speech(parser)
 
 
@@ -221,10 +207,10 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         metavar="'gaussian(mu=1)'",
         help="claim to judge, written as in Python: name(parameter=number, ...)",
     )
-    parser.add_argument(
+    _flag(
+        parser,
         "--one-run",
-        action="store_true",
-        help="the scores belong to canaries in one training, left out (--without) or included (--with) by fair coins",
+        "the scores belong to canaries in one training, left out (--without) or included (--with) by fair coins",
     )
     parser.add_argument(
         "--guesses",
@@ -244,11 +230,7 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         help="selects the tenth of the scores that chooses thresholds, with --one-run the order of tied scores; "
         "choose it before looking (default: %(default)s)",
     )
-    parser.add_argument(
-        "--plot",
-        action="store_true",
-        help="draw the trade-off curves as text, even if the output is not a terminal",
-    )
+    _flag(parser, "--plot", "draw the trade-off curves as text, even if the output is not a terminal")
     _speech(parser)
 
 
@@ -301,12 +283,10 @@ def _verify(parser: argparse.ArgumentParser) -> None:
         metavar="SUITE.toml",
         help="take the parts from this suite (needed for your own code and programs)",
     )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="use no cached values, and also exit with 3 if not everything was drawn again (--rerun 1)",
+    _flag(
+        parser, "--strict", "use no cached values, and also exit with 3 if not everything was drawn again (--rerun 1)"
     )
-    parser.add_argument("--details", action="store_true", help="print every check, and name what nothing recomputes")
+    _flag(parser, "--details", "print every check, and name what nothing recomputes")
     _speech(parser)
 
 
@@ -338,11 +318,11 @@ def _claim(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="none, expected_batch, realised_batch, floored_expected_batch; repeatable",
     )
-    parser.add_argument(
+    _flag(
+        parser,
         "--shuffled",
-        action="store_true",
-        help="the loader shuffles but the accountant assumes Poisson: print what is claimed, what leaks at least and "
-        "what is guaranteed at most",
+        "the loader shuffles but the accountant assumes Poisson: print what is claimed, what leaks at least and what "
+        "is guaranteed at most",
     )
     parser.add_argument("--delta", type=float, action="append", help="report epsilon at this delta; repeatable")
     parser.add_argument(
