@@ -16,30 +16,34 @@ LARGE_DRAW = 2**16
 """Numbers above which a draw is worth compiling."""
 KEY = np.dtype([("first", np.uint32), ("second", np.uint32)])
 """A key by the two words that it is made of: NumPy moves keys as it moves numbers."""
+OF_NUMPY = np.ndarray | np.void
+"""Several such keys, or one that was taken out of them."""
 
 
 def is_key(array: Any) -> bool:
     """Whether an array holds keys, JAX's own or by their words."""
     dtype = getattr(array, "dtype", None)
-    return dtype == KEY or (not isinstance(array, np.ndarray) and jnp.issubdtype(dtype or bool, jax.dtypes.prng_key))
+    return dtype == KEY or (not isinstance(array, OF_NUMPY) and jnp.issubdtype(dtype or bool, jax.dtypes.prng_key))
 
 
 def as_words(array: Any) -> Any:
     """Keys of the generator that is known here by their words; everything else as it is."""
+    if isinstance(array, np.void):
+        return np.asarray(array)
     known = isinstance(array, jax.Array) and is_key(array) and str(jax.random.key_impl(array)) == IMPLEMENTATION
     return _keys(np.asarray(jax.random.key_data(array))) if known else array
 
 
 def as_keys(array: Any) -> Any:
     """What JAX's own functions take."""
-    if not isinstance(array, np.ndarray) or array.dtype != KEY:
+    if not isinstance(array, OF_NUMPY) or array.dtype != KEY:
         return array
     return jax.random.wrap_key_data(jnp.asarray(words_of(array)), impl=IMPLEMENTATION)
 
 
 def words_of(keys: Any) -> np.ndarray:
     """The words of keys along a last axis."""
-    if not isinstance(keys, np.ndarray):
+    if not isinstance(keys, OF_NUMPY):
         return np.asarray(jax.random.key_data(keys))
     return np.stack([keys["first"], keys["second"]], axis=-1)
 
@@ -66,7 +70,7 @@ def threefry(keys: np.ndarray, high: np.ndarray, low: np.ndarray) -> tuple[np.nd
 def _counted(keys: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Two words for each entry of a shape, for each key."""
     numbers = np.arange(int(np.prod(shape)), dtype=np.uint64).reshape(shape)
-    each = keys.reshape(*keys.shape, *[1] * len(shape))
+    each = keys.reshape((*keys.shape, *[1] * len(shape)))
     return threefry(each, (numbers >> np.uint64(32)).astype(np.uint32), numbers.astype(np.uint32))
 
 
