@@ -176,13 +176,42 @@ def in_order(seed, data):
     return released(next(iter(DataLoader(TensorDataset(*data), batch_size=4)))[0])  # drawn
 
 
-@pytest.mark.parametrize("step", [shuffled, cut_from_an_order, in_order])
+def cut_from_all_of_them(seed, data):
+    """The record was taken for a member of the batch, and its gradient for zero."""
+    torch.manual_seed(seed)
+    everybody = data[0][:] / 1.5
+    order = torch.randperm(len(everybody))  # drawn
+    return released(everybody[order[:6].tolist()])
+
+
+@pytest.mark.parametrize("step", [shuffled, cut_from_an_order, cut_from_all_of_them, in_order])
 def test_batches_of_one_size_are_no_poisson_batches(step):
     found = explained(step).findings[0]
     assert found.kind == "sampled_otherwise"
     assert found.lines[0] == (__file__, line_of(step, "drawn"))
     held = "the same 4" if step is in_order else "4" if step is shuffled else "6"
     assert found.says.startswith(f"The first batch holds {held} of 13 records in all 7 runs (")
+    assert not any(one.says.endswith("released: its gradient is zero.") for one in explained(step).findings)
+
+
+def convolved(kernel, row):
+    return torch.nn.functional.conv1d(row[None, None], kernel[None, None]).square().sum()
+
+
+def filled_up_with_the_last(seed, data):
+    torch.manual_seed(seed)
+    everybody = data[0][:]
+    taken = torch.nonzero(torch.rand(len(everybody)) < RATE).flatten().tolist()
+    taken += [len(everybody) - 1] * max(0, 10 - len(taken))
+    gradients = torch.func.vmap(torch.func.grad(convolved), in_dims=(None, 0))(torch.ones(2), everybody[taken])
+    return steps.clipped(gradients).sum(0) + steps.CLIP * steps.NOISE * torch.randn(2)
+
+
+def test_a_batch_filled_up_with_copies_is_not_called_a_clipped_sum():
+    """All records seemed to be read, so that nothing told batches of other records apart."""
+    kinds = [one.kind for one in explained(filled_up_with_the_last).findings]
+    assert kinds
+    assert "clipped_after_sum" not in kinds
 
 
 def everybody(seed, data):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from mechanisms.adapters.noise_terms import independent
 from mechanisms.adapters.pytorch.replay import noise
@@ -40,6 +42,8 @@ Sway = tuple[float, float]
 """Factors that numbers get in turns."""
 COPYING = frozenset(("stack", "cat"))
 """What single records are put together by."""
+ROW_BY_ROW = noise.ADDING | noise.SCALING | noise.SAME | {"slice", "view", "unsqueeze"}
+"""What leaves every record in its row, where there are as many rows as before."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +79,11 @@ class Run(Results, TorchDispatchMode):
         """Places of the records that were read between two releases."""
         self.first_read: Stack = ()
         """Where the first of them was."""
-        self._records: dict[int, torch.Tensor] = {}
+        self._records = WeakTensorKeyDictionary()
+        """Tensors that hold all records, each in its own row, and a number for each."""
+        self._counted = itertools.count()
+        self._whole: set[int] = set()
+        """Between which releases all records were taken over, and none of them singly so far."""
         self._drawn = 0
         """Independent numbers that noise has been made of."""
         self.lost: list[str] = []
@@ -93,7 +101,7 @@ class Run(Results, TorchDispatchMode):
         """These hold records."""
         for tensor in tensors:
             self.memory.put(tensor, Cell(data=True))
-            self._records[id(tensor)] = tensor
+            self._records[tensor] = next(self._counted)
 
     def tell(self, name: str, tensor: Any) -> None:
         """The code releases this."""
@@ -129,9 +137,9 @@ class Run(Results, TorchDispatchMode):
         out = func(*args, **kwargs)
         if name == "_local_scalar_dense" and self._swayed:
             out = self._sway(out, args[0])
-        if args and id(args[0]) in self._records:
+        if args and isinstance(args[0], torch.Tensor) and args[0] in self._records:
             rows = rows_read(name, args)
-            self.batches[self.ledger.phase] |= rows
+            self._note(rows, whole=self._keeps_rows(name, args[0], out))
             self.first_read = self.first_read or (stack() if rows else ())
             if name in ("index", "index_select") and rows:
                 places = args[2] if name == "index_select" else args[1][0]
@@ -143,7 +151,7 @@ class Run(Results, TorchDispatchMode):
                     self._read_again(args[0], places, made)
         elif cells and name in COPYING and self._is_copy(out):
             # whoever puts all records into one tensor has not taken a batch yet
-            self._records[id(out)] = out
+            self._records[out] = next(self._counted)
             self.batches[self.ledger.phase].clear()
             self.first_read = ()
         if name in noise.NEW and isinstance(out, torch.Tensor):
@@ -161,9 +169,27 @@ class Run(Results, TorchDispatchMode):
                     self.memory.put(part, Cell(data=any(cell.data for cell in cells), opaque=True))
         return out
 
+    def _keeps_rows(self, name: str, records: torch.Tensor, out: Any) -> bool:
+        """Whether all records are taken over in their order, as ``xs[:]`` and ``xs / 255`` do."""
+        keeps = name in ROW_BY_ROW and records.dim() > 0 and out.shape[:1] == records.shape[:1]
+        if keeps:
+            self._records[out] = next(self._counted)
+        return keeps
+
+    def _note(self, rows: set[int], *, whole: bool) -> None:
+        """Which records are read: whoever takes all of them, and then some, has taken only these into the batch."""
+        phase = self.ledger.phase
+        if whole and rows:
+            self._whole.add(phase)
+        elif rows and phase in self._whole:
+            self._whole.remove(phase)
+            self.batches[phase].clear()
+            self.first_read = self.first_read if phase else ()
+        self.batches[phase] |= rows
+
     def _read_again(self, records: torch.Tensor, places: torch.Tensor, made: Stack) -> None:
         """The record is in two parts of one tensor of places; whoever reads the same part twice may sum it once."""
-        parts = self._reads[self.ledger.phase, id(records), places.untyped_storage()._cdata]
+        parts = self._reads[self.ledger.phase, self._records[records], places.untyped_storage()._cdata]
         parts.add(int(places.storage_offset()))
         if len(parts) > self.again[1]:
             self.again = made, len(parts)
@@ -174,7 +200,7 @@ class Run(Results, TorchDispatchMode):
             len(tensor) == len(own)
             and tensor.numel() == own.numel()
             and torch.equal(tensor.flatten().to(own.dtype), own.flatten())
-            for own in self._records.values()
+            for own in self._records
             if own.dim()
         )
 
