@@ -371,9 +371,12 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = T
             rate=batches.rate if batches is not None else 1.0,
             adds=asked.neighbours.relation == "add_remove",
         )
+        steps = _one_by_one(asked, first, second, batches, risk=share)
+        # of a later step that moves too far more is known than of all steps together
+        if steps is not None and "other_steps" in steps.causes:
+            return (steps, *noise)
         if moved.wrong:
             return (moved, *noise)
-        steps = _one_by_one(asked, first, second, batches, risk=share)
         together = noise_elsewhere(first, second, risk=aside) if aside else None
         return (*(found for found in (steps, together) if found is not None), moved, *noise)
     except (ValueError, TimeoutError):

@@ -292,7 +292,21 @@ def answers_to(record, train, *, releases, claim, pair=TWELVE):
         claim=claim_part(claim, delta=1e-5),
         trials_planned=800,
     )
-    return {answer.code: answer for answer in after.explain(broken, step, pair, key=KEY).diagnoses}
+    return {answer.code: answer for answer in after.explain(broken, step, pair, key=KEY, claim=claim).diagnoses}
+
+
+def sums_carried_over(seed, rows, decay=0.9):
+    """Momentum adds up sums, and every step has its own noise."""
+    sums = np.cumsum(decay ** np.arange(3))[:, None] * rows.sum(axis=0)
+    return sums + np.random.default_rng(seed).standard_normal(sums.shape)
+
+
+def test_of_a_later_step_that_moves_too_far_more_is_said_than_of_all_together(record):
+    """The whole release moved too far as well, of which no cause is known."""
+    claim = guarantees.poisson_training(rate=1.0, noise_multiplier=1.0, steps=3)
+    found = answers_to(record, sums_carried_over, releases="transcript", claim=claim)
+    assert [code for code, answer in found.items() if answer.wrong] == ["step_moves"]
+    assert "carried_over" in found["step_moves"].causes
 
 
 def test_of_a_transcript_whose_gradients_follow_its_weights_only_the_first_step_is_judged(record):
