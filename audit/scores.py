@@ -14,6 +14,7 @@ from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.chosen_threshold import Threshold, best_threshold, scores_to_choose, strongest_threshold
 from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
 from audit.bounds.local_levels import ThresholdBand, band_from_scores, wider_rate_band
+from audit.bounds.output_scores import are_outputs, learned_scores, rows_of_outputs
 from audit.risk import RiskBudget, Statement, shared
 from audit.verdict.judgement import (
     Against,
@@ -34,6 +35,11 @@ from guarantees.numerics.array import Array
 CONDITIONS = (
     "the trials are independent: each score comes from its own run of the mechanism with fresh randomness",
     "the distinguisher that made the scores was fixed, and trained on other trials, before these were drawn",
+)
+OF_OUTPUTS = (
+    "the trials are independent: each output comes from its own run of the mechanism with fresh randomness",
+    "a row holds what a trial released and nothing else, such as the number of the trial",
+    "delta and the seed, which drew the outputs that learn, were not tried out on these outputs",
 )
 FIXED_CONDITION = "the threshold was chosen before looking at these scores"
 SEED_CONDITION = "delta, and the seed that set scores aside to choose thresholds, were not tried out on these scores"
@@ -65,6 +71,8 @@ class ScoreBounds:
     """The verdict with its reason and p-value, where a claim was given."""
     sides: tuple[Array, Array] = dataclasses.field(repr=False)
     """All scores, in increasing order."""
+    learned_from: tuple[int, int] | None = None
+    """Of how many outputs of each side a score was learned, which are not judged; None where scores were given."""
 
     @property
     def risk(self) -> float:
@@ -125,14 +133,18 @@ def from_scores(
     target: Statement | None = None,
     seed: int = 0,
 ) -> ScoreBounds:
-    """Valid lower bounds from scores that you already have, one score per trial on each dataset.
+    """Valid lower bounds from scores or outputs that you already have, one per trial on each dataset.
+
+    Where a trial has several numbers it is an output: a third of the outputs, drawn by ``seed``, learns a score, and
+    the others are scored and judged.
 
     Not guaranteed: anything if the scores were used to choose the attack, the thresholds or ``delta``, or if the trials
     are not independent. ``conditions`` of the result lists what you must vouch for. [docs/validity.md, section 15]
 
     Args:
-      without: scores of outputs drawn without the record; may be infinite.
-      with_record: scores of outputs drawn with it. Larger means 'the record was there'.
+      without: scores of outputs drawn without the record, which may be infinite; or the outputs themselves, one row a
+        trial.
+      with_record: the same with it. A larger score means 'the record was there'.
       risk: probability that any of the returned bounds exceeds the truth.
       thresholds: fixed before you looked at the scores, and judged on all of them. Without them a tenth of the scores,
         drawn by ``seed``, chooses one for each number and the rest is judged.
@@ -155,7 +167,7 @@ def from_scores(
       True
     """
     require_risk(risk)
-    given = one_column("without", without), one_column("with_record", with_record)
+    given, learned_from = _scores(without, with_record, thresholds, seed)
     stated = _stated(claim, target)
     budget = shared(risk, stated, on_band=1.0)
     share = budget.shares
@@ -174,13 +186,29 @@ def from_scores(
         numbers=numbers,
         tests=chosen,
         seed=None if thresholds else seed,
-        conditions=(*CONDITIONS, FIXED_CONDITION if thresholds else SEED_CONDITION),
+        conditions=OF_OUTPUTS if learned_from else (*CONDITIONS, FIXED_CONDITION if thresholds else SEED_CONDITION),
         judgement=None,
         sides=(np.sort(zero), np.sort(one)),
+        learned_from=learned_from,
     )
     if claim is None or verdict is None:
         return found
     return dataclasses.replace(found, judgement=_judged(claim, found, verdict, delta))
+
+
+def _scores(
+    without: ArrayLike, with_record: ArrayLike, thresholds: tuple[float, ...], seed: int
+) -> tuple[tuple[Array, Array], tuple[int, int] | None]:
+    """Scores as they are given, or those of outputs and how many of each side learned them."""
+    if not (are_outputs(without) or are_outputs(with_record)):
+        return (one_column("without", without), one_column("with_record", with_record)), None
+    sides = rows_of_outputs("without", without), rows_of_outputs("with_record", with_record)
+    widths = [side.shape[1] for side in sides]
+    if widths[0] != widths[1]:
+        raise ValueError(f"a trial has {widths[0]} numbers without the record and {widths[1]} with it.")
+    require("thresholds", not thresholds, "left out where the score is learned from outputs", thresholds)
+    found = learned_scores(*sides, seed=seed)
+    return (found.without, found.with_record), found.learned_from
 
 
 def _stated(claim: Claim | None, target: Statement | None) -> tuple[Statement, ...]:

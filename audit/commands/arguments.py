@@ -181,10 +181,11 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         "--without",
         required=True,
         metavar="A.npy",
-        help="scores on the dataset without the record: .npy, .npz or .csv; FILE:NAME names an array or a column",
+        help="scores on the dataset without the record, or outputs (one row a trial), of which a third learns a score: "
+        ".npy, .npz or .csv; FILE:NAME names an array or a column, FILE:NAME:LABEL=0 the rows whose column LABEL is 0",
     )
     parser.add_argument(
-        "--with", dest="with_record", required=True, metavar="B.npy", help="scores on the dataset with the record"
+        "--with", dest="with_record", required=True, metavar="B.npy", help="the same on the dataset with the record"
     )
     parser.add_argument(
         "--delta", type=float, default=1e-5, help="epsilon is bounded at this delta (default: %(default)s)"
@@ -347,7 +348,9 @@ COMMANDS = (
     Command(name="explain", help="name the lines of code that look wrong, without drawing trials", options=_explain),
     Command(name="compare", help="say whether leakage changed between two record files", options=_compare),
     Command(name="list", help="list mechanisms, neighbours, distinguishers, claims and policies", options=_list),
-    Command(name="bound", help="bound epsilon, delta and mu from scores that you already have", options=_bound),
+    Command(
+        name="bound", help="bound epsilon, delta and mu from scores or outputs that you already have", options=_bound
+    ),
     Command(name="claim", help="print what a training promises: curves, epsilons, mu, regret", options=_claim),
     Command(name="verify", help="recompute everything that follows from the counts of a record", options=_verify),
     Command(

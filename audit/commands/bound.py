@@ -35,7 +35,8 @@ EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inc
 
 @laws_kept()
 def execute(arguments: argparse.Namespace) -> int:
-    """Read two score files, print bounds and what the user must vouch for."""
+    """Read two files of scores or outputs, print bounds and what the user must vouch for."""
+    from audit.bounds.output_scores import are_outputs
     from audit.commands import one_run
     from audit.scores import from_scores, one_column
     from audit.suites.claim_names import claim_from_text
@@ -44,10 +45,20 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--delta must lie in [0, 1), got {arguments.delta}.")
     given = load_scores(arguments.without), load_scores(arguments.with_record)
     least = 0 if arguments.one_run else 4
-    sides = one_column("--without", given[0], least=least), one_column("--with", given[1], least=least)
+    outputs = any(map(are_outputs, given))
+    if outputs and (arguments.one_run or arguments.assume is not None):
+        raise ValueError(
+            f"{'--one-run' if arguments.one_run else '--assume'} reads one score a trial, and these files "
+            "hold several numbers a trial: save scores."
+        )
+    sides = (
+        given
+        if outputs
+        else tuple(one_column(name, own, least=least) for name, own in zip(("--without", "--with"), given, strict=True))
+    )
     if np.array_equal(np.sort(np.ravel(sides[0])), np.sort(np.ravel(sides[1]))):
         print("warning: --without and --with hold the same scores: is it the same file twice?", file=sys.stderr)
-    if warning := swapped(*sides):
+    if not outputs and (warning := swapped(*sides)):
         print(f"warning: {warning}", file=sys.stderr)
     if arguments.one_run:
         found = one_run.execute(arguments, *sides)
@@ -103,6 +114,12 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
         if given
         else f"at thresholds chosen on other scores (a tenth, drawn by seed {found.seed})"
     )
+    if found.learned_from is not None:
+        print(
+            "A third of the outputs ({:,} without the record, {:,} with it) learned a score.".format(
+                *found.learned_from
+            )
+        )
     sure = at_least(1 - found.risk, ".4g")
     print(f"together at confidence {sure}, from {judged.trials_without:,} judged scores without and")
     print(f"{judged.trials_with:,} with the record, {where}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,11 @@ SHOWN = 8
 
 
 def load_scores(name: str) -> np.ndarray:
-    """The scores of a file; FILE:COLUMN names an array of a .npz file or a column of a table."""
-    path, _, column = (name, "", "") if os.path.exists(name) else name.rpartition(":")
-    path, column = (path, column) if path else (name, "")
+    """The scores of a file; FILE:COLUMN names an array of a .npz file or a column of a table.
+
+    FILE:COLUMN:LABEL=VALUE takes the rows of a table whose column LABEL is that value.
+    """
+    path, column, label = _parts(name)
     file = Path(path)
     if not file.exists():
         raise FileError(f"{path}: no such file; {HOW}.")
@@ -29,7 +32,24 @@ def load_scores(name: str) -> np.ndarray:
         raise FileError(f"{path}: {kind}; save the scores as a plain file: {HOW}.")
     if file.stat().st_size == 0:
         raise ValueError(f"{path}: the file is empty; {HOW}.")
-    return _table(path, column) if file.suffix in TABLES else _arrays(path, column)
+    if file.suffix in TABLES:
+        return _table(path, column, label)
+    if label:
+        raise ValueError(f"{path}: only rows of a table have labels, got {label!r}; {HOW}.")
+    return _arrays(path, column)
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """File, column and label=value, as far as they are there."""
+    if os.path.exists(name):
+        return name, "", ""
+    path, _, last = name.rpartition(":")
+    if not path:
+        return name, "", ""
+    if "=" not in last or os.path.exists(path):
+        return path, "" if "=" in last else last, last if "=" in last else ""
+    path, _, column = path.rpartition(":")
+    return path, column, last
 
 
 def _arrays(path: str, column: str) -> np.ndarray:
@@ -55,7 +75,7 @@ def _arrays(path: str, column: str) -> np.ndarray:
         raise ValueError(f"{path}: not a .npy or .npz file of numbers ({why}); {HOW}.") from None
 
 
-def _table(path: str, column: str) -> np.ndarray:
+def _table(path: str, column: str, label: str) -> np.ndarray:
     try:
         text = read_text(path)
     except UnicodeDecodeError:
@@ -72,13 +92,33 @@ def _table(path: str, column: str) -> np.ndarray:
         raise ValueError(f"{path}: the table is empty; {HOW}.")
     header = rows[0] if not all(map(_is_number, rows[0])) else []
     place = _place(path, header, len(rows[0]), column)
+    chosen = _labelled(path, header, rows, label)
     values = []
     for number, row in enumerate(rows[len(header[:1]) :], 1 + len(header[:1])):
+        if not chosen(row):
+            continue
         if place >= len(row) or not _is_number(row[place]):
             found = row[place] if place < len(row) else "nothing"
             raise ValueError(f"{path}: row {number} has {found!r} where a score should be; repair it, do not drop it.")
         values.append(float(row[place]))
     return np.array(values)
+
+
+def _labelled(path: str, header: list[str], rows: list[list[str]], label: str) -> Callable[[list[str]], bool]:
+    """Which rows are wanted: all, or those with a value in a column."""
+    if not label:
+        return lambda row: True
+    name, _, value = label.partition("=")
+    place = _place(path, header, len(rows[0]), name)
+
+    def chosen(row: list[str]) -> bool:
+        own = row[place] if place < len(row) else ""
+        return own == value or (_is_number(own) and _is_number(value) and float(own) == float(value))
+
+    if not any(map(chosen, rows[len(header[:1]) :])):
+        found = sorted({row[place] for row in rows[len(header[:1]) :] if place < len(row)})
+        raise ValueError(f"{path}: no row has {name} = {value!r}; it is {', '.join(found[:SHOWN])}.")
+    return chosen
 
 
 def _place(path: str, header: list[str], width: int, column: str) -> int:

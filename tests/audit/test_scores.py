@@ -209,7 +209,7 @@ def test_verdict_and_bounds_never_contradict_each_other(full):
 @pytest.mark.parametrize(
     ("without", "message"),
     [
-        (np.zeros((3, 2)), "one-dimensional"),
+        (np.zeros((3, 2)), "at least 12 outputs"),
         (np.zeros(2), "at least 4"),
         (np.array([0.0, np.nan, 1.0, 2.0]), r"without\[1\] is nan"),
         (np.array(["a", "b"]), "array of real numbers"),
@@ -290,3 +290,57 @@ def test_the_band_speaks_for_the_declared_numbers_too():
     assert found.epsilon(1e-5) <= found.epsilon(0.0) <= 1.0
     assert found.delta(0.0) >= max(number.at_least for number in found.numbers if number.name == "delta")
     assert found.mu >= max(number.at_least for number in found.numbers if number.name == "mu")
+
+
+def outputs(seed, moved=0.0, scale=1.0, shape=(8,)):
+    """Noise of one scale, moved along the first number."""
+    rows = scale * np.random.default_rng(seed).normal(size=(1500, *shape))
+    rows.reshape(1500, -1)[:, 0] += moved
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("without", "with_record"),
+    [
+        (outputs(0), outputs(1, moved=3.0)),
+        (outputs(0), outputs(1, scale=0.6)),
+        (outputs(0, shape=(2, 4)), outputs(1, moved=3.0, shape=(2, 4))),
+        (np.zeros((1500, 3)), np.tile([0.0, 1.0, 0.0], (1500, 1))),
+    ],
+    ids=["moved", "scaled", "two steps", "no noise"],
+)
+def test_outputs_that_differ_are_told_apart_by_a_score_that_a_third_of_them_learns(without, with_record):
+    found = audit.from_scores(without, with_record, risk=0.05, claim=guarantees.gaussian(mu=0.5))
+    assert found.verdict == "violation"
+    assert found.learned_from == (500, 500)
+    assert found.tests[0].counts.trials_without == 900
+    assert not any("distinguisher" in condition for condition in found.conditions)
+
+
+def test_constant_outputs_show_nothing():
+    same = np.ones((100, 3))
+    assert audit.from_scores(same, same, risk=0.05, claim=GAUSS).verdict == "inconclusive"
+
+
+def test_what_learned_is_not_judged():
+    """In 40 coordinates 20 outputs find a direction that parts them well, and it says nothing about others."""
+    wrong, runs, risk = 0, 60, 0.2
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        found = audit.from_scores(rng.normal(size=(60, 40)), rng.normal(size=(60, 40)), risk=risk, seed=seed)
+        wrong += found.mu > 0 or found.epsilon(1e-5) > 0 or found.delta(0.0) > 0
+    assert_rate_at_most(wrong, runs, risk)
+
+
+@pytest.mark.parametrize(
+    ("with_record", "given", "says"),
+    [
+        (np.ones((20, 4)), {}, "3 numbers without the record and 4 with it"),
+        (np.ones((5, 3)), {}, "at least 12 outputs"),
+        (np.full((20, 3), np.nan), {}, r"with_record\[0\] is not finite"),
+        (np.ones((20, 3)), {"thresholds": (1.0,)}, "thresholds must be left out"),
+    ],
+)
+def test_outputs_that_cannot_be_scored_are_refused(with_record, given, says):
+    with pytest.raises(ValueError, match=says):
+        audit.from_scores(np.ones((20, 3)), with_record, risk=0.05, **given)

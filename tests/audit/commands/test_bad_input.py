@@ -60,6 +60,11 @@ def scores(tmp_path_factory):
     (folder / "a.json").write_text(json.dumps(sides["a"].tolist()))
     np.save(folder / "objects.npy", np.array([1, "two", None], dtype=object))
     (folder / "words.csv").write_text("score\n1\n2\nthree\n4\n")
+    both = zip(*(side.tolist() for side in sides.values()), strict=True)
+    members = [f"{i},{side},{value!r}" for i, trial in enumerate(both) for side, value in enumerate(trial)]
+    (folder / "long.csv").write_text("\n".join(["trial,member,score", *members]))
+    np.save(folder / "outputs.npy", rng.normal(size=(200, 5)))
+    np.save(folder / "more.npy", rng.normal(2.0, size=(200, 5)))
     return folder
 
 
@@ -84,6 +89,21 @@ def test_infinite_scores_are_scores(scores, capsys):
     assert exact.tests[0].counts.false_alarms == exact.tests[0].counts.misses == 0
 
 
+def test_one_table_may_hold_both_sides(scores, capsys):
+    """Rows of trial, member and score are how many tools save them."""
+    answers = []
+    for sides in (("a.npy", "b.npy"), ("long.csv:score:member=0", "long.csv:score:member=1.0")):
+        assert main([*bound(scores, *sides), "--json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1]
+
+
+def test_files_of_outputs_learn_a_score(scores, told, capsys):
+    assert main([*bound(scores, "outputs.npy", "more.npy"), "--claim", "gaussian(mu=1)"]) == 1
+    assert "A third of the outputs (66 without the record, 66 with it) learned a score" in capsys.readouterr().out
+    assert "--one-run reads one score a trial" in told(*bound(scores, "outputs.npy", "more.npy"), "--one-run")
+
+
 def test_swapped_sides_are_told(scores, capsys):
     assert main(bound(scores, "b.npy", "a.npy", "--threshold", "1")) == 0
     assert "scores are higher without the record than with it" in capsys.readouterr().err
@@ -105,6 +125,9 @@ def test_swapped_sides_are_told(scores, capsys):
         ("words.csv", "row 4 has 'three'"),
         ("nowhere.npy", "no such file"),
         ("", "a folder"),
+        ("a.npy:scores:member=1", "only rows of a table have labels"),
+        ("long.csv:score:member=2", "no row has member = '2'; it is 0, 1"),
+        ("long.csv:score:group=1", "no column 'group'"),
     ],
 )
 def test_odd_scores_are_refused(scores, told, file, message):

@@ -1,0 +1,123 @@
+"""A score for outputs that somebody drew: learned on some of them, given to the others."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from guarantees.checks import require
+from guarantees.numerics.array import Array
+
+LEARN = 3
+"""One output of so many learns the score."""
+FEWEST = 12
+"""Outputs of a side from which a score can be learned and judged."""
+FULL = 4
+"""Learning trials for each coordinate from which on their covariances are used, not only their variances."""
+RIDGE = 1e-9
+"""Share of what varies on both sides together that is added to each variance: numbers may be constant, or one draw."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearnedScores:
+    """Scores of the outputs that did not learn the score, and how many of a side did."""
+
+    without: Array
+    with_record: Array
+    learned_from: tuple[int, int]
+
+
+def are_outputs(values: ArrayLike) -> bool:
+    """Whether each trial has several numbers, so that it is an output and not a score."""
+    shape = np.shape(values)
+    return len(shape) > 1 and 1 not in (shape[0], int(np.prod(shape[1:])))
+
+
+def learned_scores(without: Array, with_record: Array, *, seed: int) -> LearnedScores:
+    """Scores of outputs (trials, numbers), larger where the record seems to have been there.
+
+    A third of each side, drawn by ``seed``, learns: one half of it the direction in which means differ most for their
+    noise, the other half the normal law of two numbers on each side, the place along that direction and the logarithm
+    of the spread. The score is their likelihood ratio. The others are independent of it and may be judged.
+    """
+    rng = np.random.default_rng(seed)
+    split = [_split(side, rng) for side in (without, with_record)]
+    directions, laws, judged = zip(*split, strict=True)
+    read = _Read.of(*directions)
+    found = [read(side) for side in laws]
+    floor = np.array([_floor(float(column.var())) for column in np.concatenate(found).T])
+    normal = [_Normal.of(side, floor) for side in found]
+    zero, one = (normal[1](own) - normal[0](own) for own in map(read, judged))
+    return LearnedScores(
+        without=zero,
+        with_record=one,
+        learned_from=(len(without) - len(zero), len(with_record) - len(one)),
+    )
+
+
+def rows_of_outputs(name: str, values: ArrayLike) -> Array:
+    """Outputs as one row a trial, or an error that says what is wrong and where."""
+    outputs = np.asarray(values)
+    require(name, outputs.dtype.kind in "biuf", "an array of real numbers", outputs.dtype)
+    require(name, len(outputs) >= FEWEST, f"at least {FEWEST} outputs", len(outputs))
+    rows = outputs.reshape(len(outputs), -1).astype(float)
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        where = int(np.argmin(finite))
+        raise ValueError(f"{name}[{where}] is not finite; an output is made of numbers. Repair it, do not drop it.")
+    return rows
+
+
+def _split(side: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    order, learn = rng.permutation(len(side)), len(side) // LEARN
+    return side[order[: learn // 2]], side[order[learn // 2 : learn]], side[order[learn:]]
+
+
+def _floor(square: float) -> float:
+    return RIDGE * square or 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Read:
+    """Two numbers of an output."""
+
+    middle: Array
+    direction: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, without: Array, with_record: Array) -> _Read:
+        means = [side.mean(axis=0) for side in (without, with_record)]
+        centred = np.concatenate([side - mean for side, mean in zip((without, with_record), means, strict=True)])
+        apart = means[1] - means[0]
+        variance = centred.var(axis=0)
+        variance = variance + _floor(float(np.mean(variance + apart**2)))
+        direction = apart / variance
+        if len(centred) >= FULL * centred.shape[1]:
+            scaled = centred / np.sqrt(variance)
+            covariance = scaled.T @ scaled / len(scaled) + RIDGE * np.eye(len(variance))
+            direction = np.linalg.solve(covariance, apart / np.sqrt(variance)) / np.sqrt(variance)
+        return cls(middle=(means[0] + means[1]) / 2, direction=direction, scale=np.sqrt(variance))
+
+    def __call__(self, rows: Array) -> Array:
+        centred = rows - self.middle
+        spread = np.log(np.maximum(np.mean((centred / self.scale) ** 2, axis=1), 1e-300))
+        return np.stack([centred @ self.direction, spread], axis=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Normal:
+    """The log density of two numbers, up to a constant."""
+
+    mean: Array
+    factor: Array
+
+    @classmethod
+    def of(cls, found: Array, floor: Array) -> _Normal:
+        covariance = np.cov(found, rowvar=False) + np.diag(floor)
+        return cls(mean=found.mean(axis=0), factor=np.linalg.cholesky(np.linalg.inv(covariance)))
+
+    def __call__(self, found: Array) -> Array:
+        return np.sum(np.log(np.diag(self.factor))) - np.sum(((found - self.mean) @ self.factor) ** 2, axis=1) / 2
