@@ -160,7 +160,7 @@ class Explanation:
             blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
         if self.rounds and self.stated is None:
             blocks.append(NOTHING_STATED)
-        most = max((one.sensitivity for one in self.rounds), default=0.0)
+        most = max((one.sensitivity for one in self.rounds if one.judged), default=0.0)
         if self.bound is not None and most > self.bound * (1 + CLOSE) and not self.suspicions:
             blocks.append(LARGER_BOUND.format(most=most, bound=self.bound))
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.not_judged]

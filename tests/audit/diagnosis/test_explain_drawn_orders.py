@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import guarantees
 import mechanisms
 from audit.diagnosis.explain import Kind, explain
 
@@ -46,13 +49,13 @@ def places(key, records):
     return jnp.zeros(records, bool).at[jax.random.choice(key, records, (SIZE,), replace=False)].set(True)
 
 
-def told(chosen, total, seed):
+def told(chosen, total, seed, claim=None):
     def step(key, rows):
         batch, noise = jax.random.split(key)
         return total(chosen(batch, len(rows)), rows) + 2.0 * jax.random.normal(noise, (4,))
 
     pair = mechanisms.add_record(ROWS, np.full(4, 3.0, "f4"))
-    return explain(step, pair, key=jax.random.key(seed), clip=1.0, noise_multiplier=2.0)
+    return explain(step, pair, key=jax.random.key(seed), clip=1.0, noise_multiplier=2.0, claim=claim)
 
 
 FORMS = [(order, by_product), (order, by_choice), (order, by_loop), (half, by_product), (marks, by_product)]
@@ -65,6 +68,18 @@ def test_rows_that_a_drawn_order_chooses_are_not_judged(chosen, total, seed):
     findings = told(chosen, total, seed).findings
     assert {one.kind for one in findings} == {Kind.NOT_FOLLOWED}, findings
     assert "rows cannot be compared" in findings[0].says
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("chosen", [order, half, marks, places])
+def test_batches_of_one_size_are_not_the_poisson_batches_of_a_claim(chosen):
+    claim = guarantees.subsampled_gaussian(rate=SIZE / 9, noise_multiplier=2.0)
+    explanation = told(chosen, by_product, 0, claim)
+    found = explanation.findings[0]
+    line = inspect.getsourcelines(chosen)[1] + 1
+    assert (found.kind, found.lines[0]) == (Kind.SAMPLED_OTHERWISE, (__file__, line)), found
+    assert "of 10 records in all" in found.says
+    assert "other units" not in str(explanation)
 
 
 def rate(key, records):

@@ -140,3 +140,25 @@ def test_packed_batches_in_one_more_group_are_not_called_mixed():
 
     told = explain(step, mechanisms.worst_case_pair(records=4, dimension=2, clip=1.0), key=jax.random.key(1))
     assert not told.suspicions
+
+
+def torn(rows):
+    lengths = jnp.sqrt(jnp.sum(jnp.square(rows.reshape(-1, len(rows))), axis=0))  # FAULT
+    return (rows / jnp.maximum(lengths, 1.0)[:, None]).sum(0)
+
+
+def torn_and_put_together(rows):
+    return clipped(jnp.square(rows.reshape(-1, len(rows))).reshape(len(rows), -1))
+
+
+@pytest.mark.parametrize("total", [torn, torn_and_put_together])
+def test_rows_of_pieces_of_several_records_mix_them_unless_they_are_put_together_again(total):
+    rows = 3 * np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+
+    def step(key, rows):
+        return total(rows) + jax.random.normal(key, (4,))
+
+    pair = mechanisms.pair(rows[:-1], rows)
+    found = explain(step, pair, key=KEY, clip=1.0, noise_multiplier=1.0).suspicions
+    fault = (__file__, inspect.getsourcelines(total)[1] + 1)
+    assert [(one.kind, one.lines[0]) for one in found] == ([(MIXED, fault)] if total is torn else [])

@@ -144,3 +144,70 @@ def test_batches_that_differ_are_not_called_noise_that_is_too_little():
     )
     assert without_consequences([chosen, little], uncoupled=True) == [chosen]
     assert without_consequences([little], uncoupled=True) == [little]
+
+
+def from_below(key, records):
+    return jax.random.uniform(key, (records,)) < np.sqrt(RATE)  # HERE
+
+
+def from_above(key, records):
+    return jax.random.uniform(key, (records,)) > 1 - 1.4 * RATE  # HERE
+
+
+def by_coins(key, records):
+    return jax.random.bernoulli(key, 1.2 * RATE, (records,))  # HERE
+
+
+def in_logarithms(key, records):
+    return jnp.log(jax.random.uniform(key, (records,))) < np.log(1.5 * RATE)  # HERE
+
+
+def key_by_key(key, records):
+    return jax.vmap(lambda own: jax.random.uniform(own, minval=-1.0) < 0.4)(jax.random.split(key, records))  # HERE
+
+
+def with_batches(sampler):
+    def step(key, rows):
+        batch, noise = jax.random.split(key)
+        return sampler(batch, len(rows)) @ clipped(rows) + jax.random.normal(noise, (5,))
+
+    return step
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("sampler", [from_below, from_above, by_coins, in_logarithms, key_by_key])
+@pytest.mark.parametrize("relation", ["add_remove", "zero_out"])
+def test_a_record_that_is_taken_more_often_than_claimed_is_found(sampler, relation):
+    pair = mechanisms.zero_out(ROWS, 3) if relation == "zero_out" else mechanisms.pair(ROWS[:-1], ROWS)
+    claim = guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=1.0, relation=relation)
+    (found,) = explain(with_batches(sampler), pair, key=jax.random.key(0), claim=claim).findings
+    assert (found.kind, found.lines[0]) == (Kind.SAMPLED_OTHERWISE, (__file__, here(sampler))), found
+    assert any(f"with probability {rate}" in found.says for rate in ("0.7", "0.6", "0.75")), found
+
+
+def two_coins(key, records):
+    one, other = jax.random.uniform(key, (2, records))
+    return (one < 0.8) & (other < RATE / 0.8)
+
+
+def two_draws(key, records):
+    one, other = jax.random.split(key)
+    return jax.random.bernoulli(one, 0.8, (records,)) & jax.random.bernoulli(other, RATE / 0.8, (records,))
+
+
+def flipped(key, rows):
+    """An augmentation draws a coin for each record, too."""
+    coins, rest = jax.random.split(key)
+    return masked(rest, jnp.where(jax.random.bernoulli(coins, 0.9, (len(rows), 1)), -rows, rows))
+
+
+def dropped(key, rows):
+    """Units of each record are dropped, with a probability that is no rate."""
+    units, rest = jax.random.split(key)
+    return masked(rest, rows * jax.random.bernoulli(units, 0.9, rows.shape))
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("step", [with_batches(two_coins), with_batches(two_draws), flipped, dropped])
+def test_nothing_is_said_of_coins_that_do_not_take_the_record_too_often(step):
+    assert told(step).findings == ()

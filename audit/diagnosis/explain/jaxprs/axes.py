@@ -50,6 +50,14 @@ def is_dealt_out(value: Value, a: Any, b: Any) -> bool:
     return axis is not None and own is not None and math.prod(before[:axis]) != math.prod(after[:own])
 
 
+def is_torn(value: Value, tag: Tag | None, a: Any, b: Any) -> bool:
+    """Whether an axis as long as the number of records holds pieces of them: ``rows.reshape(-1, len(rows))``."""
+    axis = _first_apart(np.shape(value.a), np.shape(value.b))
+    if axis is None or tag is None or not is_dealt_out(value, a, b):
+        return False
+    return math.prod(np.shape(a)[tag.axis + 1 :]) % math.prod(np.shape(value.a)[axis + 1 :]) != 0
+
+
 def _first_apart(one: tuple[int, ...], other: tuple[int, ...]) -> int | None:
     return next((axis for axis, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
 

@@ -25,6 +25,7 @@ from audit.diagnosis.explain.jaxprs.equations import (
 )
 from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate
 from audit.diagnosis.explain.jaxprs.facts import Slot
+from audit.diagnosis.explain.jaxprs.forced_draws import Forced
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
@@ -61,9 +62,15 @@ class Lockstep:
     """One run of both sides."""
 
     def __init__(
-        self, *, counts: tuple[int, int], group: int, company: Company | None = None, first_round: bool = False
+        self,
+        *,
+        counts: tuple[int, int],
+        group: int,
+        company: Company | None = None,
+        first_round: bool = False,
+        forced: Forced | None = None,
     ):
-        self.counts, self.group, self.company = counts, group, company
+        self.counts, self.group, self.company, self.forced = counts, group, company, forced
         self.first_round = first_round
         """Whether the run ends where data meet a release."""
         self.findings: dict[Finding, None] = {}
@@ -73,6 +80,8 @@ class Lockstep:
         """Where a key is made that is the same in every run and that a number for each record is drawn from."""
         self.taken: dict[Place, bool] = {}
         """Where a choice is drawn for each record, and whether it always takes the differing one."""
+        self.first_choices: list[Value] = []
+        """Choices that are drawn for each record before the first release."""
         self.lined_up: Place | None = None
         """Where side a got rows in another order than its program has them, so that they stand like side b's."""
         self.keys = Keys(find=self.find)
@@ -164,6 +173,8 @@ class Lockstep:
             self.opaque.setdefault(f"the callback at {spelled(place)}")
         if name in COMPARISONS:
             self._chosen_by_count(ins, place)
+            if self.forced is not None:
+                self.forced.compare(ins, place)
         if any(value.tag is not None for value in ins):
             around = set(calls_of(place))
             self.meetings.readers.update(around)
@@ -234,6 +245,7 @@ class Lockstep:
         if out.tag is not None and out.random and not out.values and out.a.dtype == jnp.bool_:
             takes = bool(np.take(host(out.b), sorted(out.tag.slots), axis=out.tag.axis).all())
             self.taken[place] = takes and self.taken.get(place, True)
+            self.first_choices += [] if self.meetings.releases else [out]
 
     def _call(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
         kept = CALLS[one.primitive.name]
@@ -262,6 +274,8 @@ class Lockstep:
         if name in INDEPENDENT:
             outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
         for which, (a, b) in enumerate(zip(outs, outs_b, strict=True)):
+            if self.forced is not None and not self.meetings.releases:
+                a, b = self.forced.put(name, ins, a, b, place)
             out = labelled("sampler", {}, place, a, b, ins, which=which, counts=self.counts, group=self.group)
             out.draws_from(numbers)
             self._choice(out, place)

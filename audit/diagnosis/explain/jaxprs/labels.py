@@ -61,8 +61,10 @@ def labelled(
     """
     differing = [value for value in ins if value.differs]
     a = axes.lined_up(name, params, ins, a, b)
-    dealt_out = name == "reshape" and axes.is_dealt_out(ins[0], a, b)
-    tag = None if dealt_out else axes.by_size(a, b, group)
+    tag = axes.by_size(a, b, group)
+    torn = name == "reshape" and axes.is_torn(ins[0], tag, a, b)
+    dealt_out = name == "reshape" and not torn and axes.is_dealt_out(ins[0], a, b)
+    tag = None if dealt_out else tag
     if tag is None and np.shape(a) == np.shape(b):
         tag = axes.by_structure(name, params, ins, a, b)
     values, random = any(value.values for value in ins), any(value.random for value in ins)
@@ -261,14 +263,16 @@ def _differences(
     if not others or scaled_by_count(out.a, out.b, out.tag, counts):
         return
     mixed = known(ins, "mixed")
-    moves = name in SAME_NUMBERS and mixed is None and np.size(ins[0].a) == np.size(out.a)
+    torn = name == "reshape" and axes.is_torn(ins[0], out.tag, out.a, out.b)
+    moves = name in SAME_NUMBERS and mixed is None and np.size(ins[0].a) == np.size(out.a) and not torn
     # a choice that the number of records overwrites is another record's without this one
     written = mixed.overwritten if mixed is not None else _writes_choices(name, out.a, ins)
     if moves or ((out.random or name == "sort") and not out.values and not written):
         # what only moves numbers mixes none: records stand in other places
         out.uncoupled = out.uncoupled or at
         return
-    out.mixed = mixed or _mixed(at, sums or differing, out, overwritten=written)
+    own = Mixed(at, None, out.leak) if torn else _mixed(at, sums or differing, out, overwritten=written)
+    out.mixed = mixed or own
 
 
 def _mixed(at: Place, by: Sequence[Value], out: Value, *, overwritten: bool = False) -> Mixed:

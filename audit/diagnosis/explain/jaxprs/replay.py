@@ -16,7 +16,7 @@ from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_togeth
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.rounds import ROUNDS_TOGETHER, by_round, pool, rounds_told, unsure
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
-from audit.diagnosis.explain.jaxprs.sampled_batches import always_there, drawn_for_all
+from audit.diagnosis.explain.jaxprs.sampled_batches import always_there, drawn_for_all, of_fixed_size, taken_too_often
 from audit.diagnosis.explain.jaxprs.short_rounds import short_leaves, too_little_noise
 from audit.diagnosis.explain.jaxprs.unbounded import unbounded_releases
 from audit.diagnosis.explain.places import Place, spelled
@@ -106,7 +106,8 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     short = short_leaves(by_round(program, longest).values(), stated.due)
     findings += short or too_little_noise(program, runs, stated)
     if OTHER_REASONS.isdisjoint(one.kind for one in findings):
-        findings += always_there(program, key, runs, stated) or drawn_for_all(program, key, runs, stated)
+        often = taken_too_often(program, own, stated) or always_there(program, key, runs, stated)
+        findings += often or drawn_for_all(program, key, runs, stated)
     releases = [one for run in runs for one in run.lockstep.meetings.releases]
     correlated = dict.fromkeys(one.draw for one in releases if one.correlated)
     why = "is made of random numbers in a way that is not followed: its coordinates may depend on one another"
@@ -116,6 +117,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     findings += [not_followed(f"{ROUNDS_TOGETHER}: {spelled(at)}", at) for at in together]
     unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)
     findings += [not_followed(f"{why}: {spelled(at)}", at) for why, at in unfollowed]
+    findings += of_fixed_size(program, key, stated) if unfollowed else []
     if not _has_a_cause(findings):
         told = dict.fromkeys(one for run in runs for one in run.lockstep.meetings.idle)
         findings += _hidden_by_a_bound(program, own, list(told))
@@ -212,7 +214,7 @@ def _carried_alone(runs: Sequence[Run]) -> Place | None:
 def without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[Finding]:
     """Findings that are true of the code itself; ``uncoupled`` says that the two sides drew different batches."""
     if uncoupled:
-        kept = {Kind.KEY_USED_TWICE, Kind.NOT_FOLLOWED, Kind.RANDOMNESS_FROM_DATA}
+        kept = {Kind.KEY_USED_TWICE, Kind.NOT_FOLLOWED, Kind.RANDOMNESS_FROM_DATA, Kind.SAMPLED_OTHERWISE}
         if all(finding.kind != Kind.RANDOMNESS_FROM_DATA for finding in findings):
             # a round that was followed has the noise that it has, whatever is not known of others
             kept |= {Kind.TOO_LITTLE_NOISE}

@@ -13,6 +13,7 @@ import numpy as np
 
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.equations import CannotFollowError, FirstRoundEnded
+from audit.diagnosis.explain.jaxprs.forced_draws import Forced
 from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
@@ -185,17 +186,21 @@ def run_once(
     others_apart: bool = False,
     company: Company | None = None,
     first_round: bool = False,
+    share: float | None = None,
 ) -> Run:
     """Both sides once; with the record made larger, all of them smaller, or the others made unlike one another.
 
-    Of the ``first_round`` alone its releases are told, and what is found on the way to them.
+    Of the ``first_round`` alone its releases are told, and what is found on the way to them. A ``share`` stands in for
+    the number that is drawn for the record.
     """
-    lockstep = Lockstep(counts=program.counts, group=program.group, company=company, first_round=first_round)
     words = as_words(key)
     arguments = [Value(a=words, b=words, random=True)]
     last = program.counts[1]
     place = range(last)[program.index] if program.counts[0] == last else last - program.group
     slots = frozenset(range(place, place + program.group))
+    forced = None if share is None else Forced(share, slots, program.counts)
+    sides = {"counts": program.counts, "group": program.group}
+    lockstep = Lockstep(**sides, company=company, first_round=first_round, forced=forced)
     for one, other in program.leaves:
         if not program.rows:
             same = np.shape(one) == np.shape(other) and np.array_equal(one, other)

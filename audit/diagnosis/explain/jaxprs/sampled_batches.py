@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 from audit.diagnosis.explain.dispatch import MOST_RUNS, RISK, Stated
 from audit.diagnosis.explain.findings import Finding
+from audit.diagnosis.explain.handed_over import RATES, handed_over
 from audit.diagnosis.explain.jaxprs.facts import Release
 from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
 from audit.diagnosis.explain.jaxprs.rounds import by_round, cost, is_judged
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
-from audit.diagnosis.explain.other_batches import drawn_once
+from audit.diagnosis.explain.jaxprs.value import host
+from audit.diagnosis.explain.other_batches import drawn_once, of_one_size, too_often
 from audit.diagnosis.explain.places import NOWHERE, Place, around
 from audit.diagnosis.explain.sentences import in_every_batch
 from audit.trials.threefry import fold_in
+from mechanisms.adapters.joining_rate import LARGEST_UNIFORM, SLACK, joining_rate, same_size_by_chance
 
 KEY, KEY_OF_ROUNDS = 2000, 3000
 """Folded into the key of the first runs for those of these looks."""
@@ -41,6 +45,57 @@ def always_there(program: Program, key: jax.Array, runs: Sequence[Run], stated: 
     by = taken[0] if taken else NOWHERE
     kept = None if taken else top.kept
     return [in_every_batch(origin=origin, at=top.at, runs=number, rate=rate, constant=constant, taken=by, kept=kept)]
+
+
+def taken_too_often(program: Program, key: jax.Array, stated: Stated) -> list[Finding]:
+    """That the record joins the first batch with more of the numbers that may be drawn for it than at the claim's rate.
+
+    Only if one number is drawn for each record: others may decide on something else.
+    """
+    if stated.rate is None or stated.rate * (1 + SLACK) >= 1:
+        return []
+    first = run_once(program, key, first_round=True, share=0.0)
+    forced = first.lockstep.forced
+    if forced is None or len(forced.draws) != 1:
+        return []
+    low = _joins(first)
+
+    def joins(share: float) -> bool | None:
+        own = share if low else LARGEST_UNIFORM - share
+        return _joins(run_once(program, key, first_round=True, share=own))
+
+    found = None if low is None else joining_rate(joins, stated.rate * (1 + SLACK))
+    if found is None:
+        return []
+    at = forced.compared or forced.draws[0]
+    return [too_often(draw=at, lead=handed_over(program.trace_again, at, found, RATES), found=found, rate=stated.rate)]
+
+
+def of_fixed_size(program: Program, key: jax.Array, stated: Stated) -> list[Finding]:
+    """That the only choice of records that is drawn for the first batch takes as many of them in every run."""
+    sizes: list[int] = []
+    records, rate = program.counts[1], stated.rate
+    while rate is not None and len(sizes) < MOST_RUNS:
+        lockstep = run_once(program, fold_in(key, KEY + len(sizes)), first_round=True).lockstep
+        chosen, releases = lockstep.first_choices, lockstep.meetings.releases
+        drawn = frozenset().union(*(release.choosing for release in releases))
+        if not chosen or not drawn or any(one.drawn != drawn or np.size(one.b) != records for one in chosen):
+            return []
+        sizes.append(int(np.sum(host(chosen[-1].b))))
+        if sizes[-1] != sizes[0] or not 0 < sizes[0] < records:
+            return []
+        if same_size_by_chance(len(sizes), records, rate) <= RISK:
+            at = lockstep.keys.draws[min(drawn)].at
+            return [of_one_size(draw=at, size=sizes[0], of=records, runs=len(sizes), rate=rate)]
+    return []
+
+
+def _joins(run: Run) -> bool | None:
+    """Whether the record moves the first round; None where that is not followed."""
+    releases = run.lockstep.meetings.releases
+    if not releases or run.left or any(release.unknown for release in releases):
+        return None
+    return any(release.cost > 0 for release in releases if release.round == releases[0].round)
 
 
 def drawn_for_all(program: Program, key: jax.Array, runs: Sequence[Run], stated: Stated) -> list[Finding]:

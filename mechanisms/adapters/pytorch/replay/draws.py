@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from mechanisms.adapters.joining_rate import LARGEST_UNIFORM
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.watched_calls import calls_told_to
@@ -49,7 +50,6 @@ SELECTING = frozenset(
 """What chooses records or units."""
 DRAWS = CONTINUOUS | SELECTING
 UNIFORM = frozenset(("rand", "rand_like", "uniform_"))
-LARGEST_UNIFORM = 1 - 2**-24
 
 Slot = tuple[Any, ...]
 SEEDING = frozenset(("manual_seed", "seed", "set_state"))

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from mechanisms.adapters.joining_rate import LARGEST_UNIFORM
 from mechanisms.adapters.pytorch.replay.cells import Event
-from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, UNIFORM, Bank, Slot
+from mechanisms.adapters.pytorch.replay.draws import UNIFORM, Bank, Slot
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.releases import Enough
 from mechanisms.adapters.pytorch.replay.run import Run

@@ -9,8 +9,9 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mechanisms.adapters.joining_rate import LARGEST_UNIFORM
 from mechanisms.adapters.pytorch.replay.comparing import holding, together, took_part
-from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, Bank, Seedings
+from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.records import place_of_record, tensors_in
 from mechanisms.adapters.pytorch.replay.run import Run, Sway

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import math
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from mechanisms.adapters.joining_rate import LARGEST_UNIFORM, SLACK, joining_rate, same_size_by_chance
 from mechanisms.adapters.pytorch.replay.comparing import size_of
-from mechanisms.adapters.pytorch.replay.draws import LARGEST_UNIFORM, UNIFORM, Bank, Draw
+from mechanisms.adapters.pytorch.replay.draws import UNIFORM, Bank, Draw
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.records import Place, same_batches
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 
-SLACK = 0.02
-"""By which a rate may exceed the claim's: rounding."""
-FINE = 1e-4
-"""Width of the interval in which a rate is found."""
-SPOTS = (0.1, 0.5, 0.9)
-"""Shares of the numbers on either side of a rate that are tried."""
 RISK = 1e-4
 """Probability at most of saying of Poisson batches that they all have one size."""
 MOST_RUNS = 40
@@ -48,7 +43,8 @@ class Sampler:
         draw, most = self._own_draw(), rate * (1 + SLACK)
         if draw is None:
             return None
-        found = self._told_rate(draw) if draw.rate is not None else self._rate(draw, most)
+        joins = functools.partial(self._joins, draw)
+        found = self._told_rate(draw) if draw.rate is not None else joining_rate(joins, most)
         if found is None or not most < found < 1:
             return None
         return Fact(kind="sampled_otherwise", stacks={"draw": self.chosen_at(rate)}, words={"found": found})
@@ -88,8 +84,9 @@ class Sampler:
                 return None
             if not ordered and batch != runs[0].batches[0]:
                 return None
-            if self._by_chance(len(runs), rate) <= RISK:
-                words = {"runs": len(runs), "size": len(batch), "of": self.place.records + self.place.added}
+            records = self.place.records + self.place.added
+            if same_size_by_chance(len(runs), records, rate) <= RISK:
+                words = {"runs": len(runs), "size": len(batch), "of": records}
                 at = ordered[0].stack if ordered else run.first_read
                 kind = "draw" if ordered else "taken"
                 return Fact(kind="sampled_otherwise", stacks={kind: at}, words=words)
@@ -149,21 +146,6 @@ class Sampler:
         """What the call is given, if the record joins the batch where the draw is one and only there."""
         return draw.rate if self._joins(draw, 1.0) and self._joins(draw, 0.0) is False else None
 
-    def _rate(self, draw: Draw, least: float) -> float | None:
-        """The share of numbers with which the record joins, if it is above ``least`` and below one."""
-        if least >= 1 or not self._joins(draw, least) or self._joins(draw, LARGEST_UNIFORM) is not False:
-            return None
-        low, high = least, 1.0
-        while high - low > FINE * high:
-            middle = (low + high) / 2
-            joins = self._joins(draw, middle)
-            if joins is None:
-                return None
-            low, high = (middle, high) if joins else (low, middle)
-        inside = all(self._joins(draw, low * spot) for spot in SPOTS)
-        outside = all(self._joins(draw, high + (1 - high) * spot) is False for spot in SPOTS)
-        return (low + high) / 2 if inside and outside else None
-
     def _free_runs(self) -> Iterator[Run]:
         """First rounds that leave the batch to chance."""
         for number in range(MOST_RUNS):
@@ -172,16 +154,6 @@ class Sampler:
             if run is None:
                 return
             yield run
-
-    def _by_chance(self, runs: int, rate: float) -> float:
-        """How likely so many Poisson batches have one size, at most: that of the likeliest size, all but one time."""
-        records = self.place.records + self.place.added
-        if rate >= 1:
-            return 1.0
-        size = math.floor((records + 1) * rate)
-        ways = math.lgamma(records + 1) - math.lgamma(size + 1) - math.lgamma(records - size + 1)
-        likely = math.exp(ways + size * math.log(rate) + (records - size) * math.log1p(-rate))
-        return likely ** (runs - 1)
 
 
 def _ordered(run: Run) -> list[Draw] | None:

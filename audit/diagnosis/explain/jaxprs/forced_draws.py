@@ -1,0 +1,57 @@
+"""A number that stands in for the one that is drawn for the record, to see with which of them it joins a batch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from audit.diagnosis.explain.jaxprs.value import Value, host
+from audit.diagnosis.explain.places import Place
+
+UNIFORM = frozenset({"uniform", "_uniform"})
+COINS = frozenset({"bernoulli", "_bernoulli"})
+
+
+@dataclasses.dataclass(eq=False)
+class Forced:
+    """The record's number in each draw of one for every record, as a share of all numbers."""
+
+    share: float
+    slots: frozenset[int]
+    counts: tuple[int, int]
+    draws: list[Place] = dataclasses.field(default_factory=list)
+    """Where such numbers are drawn."""
+    compared: Place | None = None
+    """Where they become a choice."""
+
+    def put(self, name: str, ins: Sequence[Value], a: Any, b: Any, at: Place) -> tuple[Any, Any]:
+        """Both sides of what a library's function draws, with the record's number in its place."""
+        if name not in UNIFORM | COINS or any(value.random for value in ins[1:]):
+            return a, b
+        one, other = np.shape(a), np.shape(b)
+        axes = [axis for axis, pair in enumerate(zip(one, other, strict=True)) if pair == self.counts]
+        if len(axes) != 1 or np.size(b) != self.counts[1]:
+            return a, b
+        self.draws.append(at)
+        self.compared = self.compared or (at if name in COINS else None)
+        changed = self._changed(name, ins, b, axes[0])
+        return (changed if a is b else a), changed
+
+    def compare(self, ins: Sequence[Value], at: Place) -> None:
+        """Remember the first comparison of the numbers."""
+        if self.compared is None and any(value.noise and value.draw in self.draws for value in ins):
+            self.compared = at
+
+    def _changed(self, name: str, ins: Sequence[Value], b: Any, axis: int) -> np.ndarray:
+        given = [np.broadcast_to(host(value.b), np.shape(b)) for value in ins[1:] if np.ndim(value.b) <= np.ndim(b)]
+        number: Any = self.share
+        if name in COINS:
+            number = self.share < given[0]
+        elif len(given) == 2:
+            number = given[0] + self.share * (given[1] - given[0])
+        own = np.zeros(np.shape(b), bool)
+        np.moveaxis(own, axis, 0)[sorted(self.slots)] = True
+        return np.where(own, number, host(b)).astype(b.dtype)
