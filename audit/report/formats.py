@@ -40,14 +40,16 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     lines = [
         f"### {markdown_text(title)}: {counted(len(records), 'privacy audit')}, {state}",
         "",
-        f"| audit | epsilon at {at} proven (claimed) | delta at epsilon 0 proven (claimed) | verdict | as expected |",
-        "|---|---|---|---|---|",
+        f"| audit | claim | epsilon at {at} proven (claimed) | delta at epsilon 0 proven (claimed) | verdict | "
+        "as expected |",
+        "|---|---|---|---|---|---|",
     ]
     for record in records:
         seen = "yes" if record.as_expected else "**no**"
         own = f" at {record.report_delta:g}" if len(deltas) > 1 else ""
         numbers = f"{proven_epsilon(record)}{own} | {proven_delta(record)}"
-        lines.append(f"| {markdown_text(record.name)} | {numbers} | {readable(record.verdict)} | {seen} |")
+        named = f"{markdown_text(record.name)} | {markdown_text(record.claim.short())}"
+        lines.append(f"| {named} | {numbers} | {readable(record.verdict)} | {seen} |")
     risk = sum(record.risk for record in records)
     for record in records:
         said = [record.reason] if record in told else []

@@ -124,6 +124,8 @@ def run_suite(
     missing: dict[str, str] = {}
 
     def unbuilt(spec: AuditSpec, error: UnbuiltError) -> None:
+        # before the others run: a wrong value can be mended at once
+        told(str(error))
         # without the suite's line, which stands before it
         _, _, missing[spec.name] = str(error).partition(": ")
 

@@ -240,7 +240,9 @@ def test_terminal_and_markdown_say_what_a_passing_audit_would_have_found_whateve
 
 def test_the_head_of_a_markdown_table_has_the_delta_that_all_audits_share(violation):
     other = dataclasses.replace(violation, report_delta=1e-6)
-    assert "| epsilon at delta 1e-05 proven (claimed) |" in markdown((violation,), title="t")
+    alone = markdown((violation,), title="t")
+    assert "| claim | epsilon at delta 1e-05 proven (claimed) |" in alone
+    assert "| gaussian(mu=1.0) |" in alone
     both = markdown((violation, other), title="t")
     assert "| epsilon at a delta proven (claimed) |" in both
     assert ") at 1e-06 |" in both

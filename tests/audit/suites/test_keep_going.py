@@ -144,8 +144,11 @@ def test_an_audit_that_fails_while_it_is_prepared_ends_nothing_either(tmp_path, 
     (tmp_path / "raises_at_import.py").write_text("raise RuntimeError('no licence')")
     monkeypatch.syspath_prepend(str(tmp_path))
     suite = parse_suite(REFUSED, "suite.toml")
-    records = run_suite(suite, keep_going=True)
+    events: list[str] = []
+    records = run_suite(suite, keep_going=True, told=events.append, started=lambda spec: events.append(spec.name))
     assert {record.verdict for record in records} == {"could_not_run"}
+    first = events.index("its pair")
+    assert any("noise_multiplier must be" in said for said in events[:first])
     why = {record.name: record.reason for record in records}
     assert "the collapsed simulator of many rounds needs" in why["its pair"]
     assert "noise_multiplier must be" in why["its value"]
@@ -184,7 +187,7 @@ def test_every_report_has_it(folder, capsys):
     assert "CommandError: the program" in page
     assert "none of 200 planned" in page
     text = (folder / "markdown").read_text()
-    assert "| silent program | – (4.38) | – (0.383) | could not run | **no** |" in text
+    assert "| silent program | gaussian(mu=1.0) | – (4.38) | – (0.383) | could not run | **no** |" in text
     assert "| not installed | – (–) | – (–) | could not run | **no** |" in text
     assert "**silent program**: could not run; " in text
     suite = ElementTree.fromstring((folder / "junit").read_text())[0]
