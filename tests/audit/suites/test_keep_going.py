@@ -188,7 +188,7 @@ def test_every_report_has_it(folder, capsys):
     assert "none of 200 planned" in page
     text = (folder / "markdown").read_text()
     assert "| silent program | gaussian(mu=1.0) | – (4.38) | – (0.383) | could not run | **no** |" in text
-    assert "| not installed | – (–) | – (–) | could not run | **no** |" in text
+    assert "| not installed | jax_privacy_claim() | – (–) | – (–) | could not run | **no** |" in text
     assert "**silent program**: could not run; " in text
     suite = ElementTree.fromstring((folder / "junit").read_text())[0]
     assert (suite.get("errors"), suite.get("failures")) == ("2", "0")
