@@ -288,15 +288,16 @@ def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: fl
     less = ("less_noise",) if chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
     undivided = _others_may_be(found, signal, stated, risk)
     by_it = _others_may_be(found, signal, stated, risk, times=1 / divisor, looser=True)
-    # neither all of the other records' sum nor that over the noise's divisor: something else scales it
-    scaled = () if undivided or by_it else ("sum_scaled",)
+    # neither all of the other records' sum nor that over the noise's divisor: something else may scale it
+    as_noise = _others_may_be(found, signal, stated, risk, times=1 / divisor)
+    scaled = () if undivided or as_noise else ("sum_scaled",)
     if abs(moved - length) <= reach:
         what = f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is expected"
         if divisor > LARGEST_DIVISOR or not by_it:
             return what, (*less, *scaled)
         divided = f"the release is divided by {divisor:.3g} and the record moves the sum by {moved * divisor:.3g}"
         divided += f"{turned.format(found.mean * divisor)} {due}"
-        return (f"{what}, or {divided}", (*less, *too_far)) if undivided else (divided, too_far)
+        return (f"{what}, or {divided}", (*less, *too_far)) if undivided else (divided, (*too_far, *scaled))
     average = "" if stated.rate == 1 else " on average"
     turned = turned.format(found.mean)
     what = (

@@ -232,6 +232,13 @@ FAULTS = {
         ("sum_scaled",),
         rate=0.5,
     ),
+    "mean of the batch, of long gradients": Fault(
+        lambda d: d.sums / d.column(np.maximum(d.others.sum(axis=1) + d.taken, 1)) + d.noise / 4,
+        ("ratio", "batches"),
+        ("sum_scaled",),
+        rate=0.5,
+        pair=LONG,
+    ),
     "only the noise divided by the dataset": Fault(
         lambda d: d.sums + d.noise / (4 + d.present),
         ("scale_by_record", "ratio"),
