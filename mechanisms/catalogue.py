@@ -39,6 +39,6 @@ NEIGHBOURS: ByName[Callable[..., Neighbours]] = (
     ByName("mechanisms", "worst_case_pair", "zero_pair", "scalar_pair", "image_pair")
     | ByName("mechanisms.pairs.gradient_pairs", "opposite_pair", "orthogonal_pair")
     | ByName("mechanisms.simulators.textbook", "bit_pair")
-    | ByName("mechanisms.pairs.foreign_pairs", "exchanged_pair", "labelled_pair")
+    | ByName("mechanisms.pairs.foreign_pairs", "exchanged_pair", "labelled_pair", "long_pair")
 )
 """Constructions of neighbouring datasets by the names that suites use."""

@@ -1,4 +1,4 @@
-"""Pairs for code of others: local releases, batches that are clipped as a whole, records (x, label)."""
+"""Pairs for code of others: local releases, batches clipped as a whole, long gradients, records (x, label)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from guarantees.checks import AboveZero, Count, checked
+from mechanisms.pairs.gradient_pairs import neighbours_from_gradients
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.pairs.record_pairs import add_record, replace_record, stands_for
 
@@ -85,6 +86,37 @@ def labelled_pair(
     else:
         made = add_record(np.array([[1.0, 0.0], [1.0, 1.0]], np.float32), far)
     return _renamed(made, "labelled_pair", norm=norm, relation=relation)
+
+
+@checked
+def long_pair(*, dimension: Count, records: Count = 3, length: AboveZero = 10.0, unit: str = "record") -> Neighbours:
+    """One gradient more, spread over every coordinate and against all others: ``+length e`` beside ``-length e``.
+
+    ``e`` is equally large in every coordinate. All gradients are longer than the bound, so a wrong norm, a wrong bound
+    and no clipping show, and so does a coordinate without noise. ``worst_case_pair`` moves one coordinate, and no
+    further than the bound.
+
+    Args:
+      dimension: numbers in a gradient, at least 1.
+      records: common records, without the differing one.
+      length: l2 norm of every gradient, above 0: several times the bound.
+      unit: the unit of privacy, which reports name in place of 'record', such as ``"client"``.
+
+    Returns:
+      The pair, of relation ``"add_remove"``.
+
+    Raises:
+      ValueError: an argument is out of range.
+
+    Examples:
+      >>> from mechanisms.pairs.foreign_pairs import long_pair
+      >>> long_pair(dimension=4, records=2)
+      <Neighbours 'long_pair': add_remove, 2 records without; gradient of length 10, others 10>
+    """
+    row = np.full(dimension, length / np.sqrt(dimension), np.float32)
+    made = neighbours_from_gradients(np.tile(-row, (records, 1)), row)
+    words = {"dimension": dimension, "records": records, "length": length, **stands_for(unit)}
+    return _renamed(made, "long_pair", **words)
 
 
 def _renamed(made: Neighbours, name: str, **parameters: Any) -> Neighbours:

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from mechanisms.pairs import foreign_pairs
-from mechanisms.pairs.foreign_pairs import exchanged_pair, labelled_pair
+from mechanisms.pairs.foreign_pairs import exchanged_pair, labelled_pair, long_pair
+from mechanisms.pairs.neighbours import materialise
 
 PAIRS = {
     "local": ("exchanged_pair", {"dimension": 3}),
     "batch": ("exchanged_pair", {"dimension": 3, "records": 2, "length": 5.0}),
     "spread": ("exchanged_pair", {"dimension": 3, "spread": True}),
+    "long": ("long_pair", {"dimension": 3, "records": 2}),
     "labelled": ("labelled_pair", {"norm": 7.0}),
     "objective": ("labelled_pair", {"norm": 7.0, "relation": "substitution"}),
 }
@@ -20,8 +22,8 @@ def test_a_record_can_build_them_again(which):
     name, words = PAIRS[which]
     made = getattr(foreign_pairs, name)(**words)
     again = getattr(foreign_pairs, made.name)(**made.parameters)
-    np.testing.assert_array_equal(made.without, again.without)
-    np.testing.assert_array_equal(made.with_record, again.with_record)
+    for side in ("without", "with_record"):
+        np.testing.assert_array_equal(*(materialise(getattr(pair, side)) for pair in (made, again)))
 
 
 def test_the_one_record_of_a_local_release_turns_round():
@@ -51,6 +53,13 @@ def test_a_spread_update_is_longest_in_l1():
     moved = pair.with_record - pair.without
     assert np.linalg.norm(moved) == pytest.approx(2.0)
     assert np.abs(moved).sum() == pytest.approx(8.0)
+
+
+def test_a_long_gradient_moves_every_coordinate_and_opposes_all_others():
+    pair = long_pair(dimension=16, records=2, length=8.0)
+    rows = np.asarray(materialise(pair.with_record))
+    np.testing.assert_allclose(rows, [[-2.0] * 16, [-2.0] * 16, [2.0] * 16], rtol=1e-6)
+    np.testing.assert_array_equal(np.asarray(materialise(pair.without)), rows[:2])
 
 
 def test_objective_perturbation_gets_a_record_that_alone_moves_the_objective():
