@@ -139,9 +139,9 @@ def _print_table(plans: list[AuditPlan]) -> None:
     table = Table(
         caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} per audit; epsilons at "
         f"{at}. Times are for one process, without judging and diagnosing. 'To prove a violation' is by limits on each "
-        "error rate (in parentheses: by the joint test, and if the audit may stop early). It takes the pilot as the "
-        "truth, so a correct step may get a number by chance; below it, one standard error of the pilot either way. "
-        "'never': as far as known, the mechanism keeps the claim.",
+        "error rate (in parentheses: by the joint test, and if the audit may stop early); below it, two standard "
+        "errors of the pilot either way. 'unclear': within these errors the claim holds. 'never': as far as known, the "
+        "mechanism keeps the claim. 'Smallest leak found': the epsilon of a Gaussian mechanism in the claim's place.",
         caption_justify="left",
     )
     table.add_column("audit")
@@ -151,7 +151,7 @@ def _print_table(plans: list[AuditPlan]) -> None:
         "time",
         "to prove a violation\n(joint, anytime)",
         "time",
-        "smallest\nepsilon seen",
+        "smallest\nleak found",
         "largest epsilon\nprovable",
         "epsilon, if\nas claimed",
     ):
@@ -165,7 +165,7 @@ def _print_table(plans: list[AuditPlan]) -> None:
 
 
 def _cells(entry: AuditPlan) -> list[str]:
-    plan, needed = entry.plan, entry.plan.refutation
+    plan, needed, seconds = entry.plan, entry.plan.refutation, entry.plan.seconds_to_refute
     proof = "never"
     if needed is not None and needed.rectangle_trials is not None:
         proof, *others = map(_trials, (needed.rectangle_trials, needed.joint_trials, needed.anytime_trials))
@@ -173,12 +173,13 @@ def _cells(entry: AuditPlan) -> list[str]:
     if entry.trials_between is not None:
         low, high = entry.trials_between
         proof += f"\n{low:,} to {_trials(high)}"
+        proof, seconds = (proof, seconds) if high is not None else ("unclear", None)
     leak = plan.smallest_leak.epsilon
     return [
         f"{plan.trials:,}",
         duration(plan.seconds),
         proof,
-        duration(plan.seconds_to_refute),
+        duration(seconds),
         "none" if leak is None else at_most(leak),
         at_most(plan.largest_provable_epsilon),
         f"{plan.expected.epsilon:.3g}",

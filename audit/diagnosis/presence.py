@@ -45,10 +45,13 @@ def unbounded(without: Noise, with_record: Noise, *, finite: bool, risk: float) 
     usual = float(np.quantile(np.abs(without.outputs).max(axis=1), 0.99))
     farthest = float(np.abs(with_record.outputs).max())
     wrong = usual > 0 and farthest > FARTHER * usual
+    # what is no number was replaced by a large one where a library's releases are audited
+    either = "" if finite else "not finite, or "
+    larger = at_most(farthest / max(usual, 1e-300), ".2g")
     return answer(
         "bounded",
         wrong=wrong,
-        measured=f"with the record outputs are up to {at_most(farthest / max(usual, 1e-300), '.2g')} times as large",
+        measured=f"with the record outputs are {either}up to {larger} times as large",
         causes=("not_clipped", "divided_by_little") if finite else ("not_a_number",),
         p_value=0.0 if wrong else 1.0,
         risk=risk,

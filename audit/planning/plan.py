@@ -33,6 +33,8 @@ MOST_TRIALS = 2**30
 FEW_TRIALS = 64
 LARGEST_MU = 40.0
 ANYTIME_TESTS = 12
+PILOT_ERRORS = 2.0
+"""Standard errors of a pilot's rates within which the number of trials is told."""
 STATEMENTS: tuple[Statement, ...] = ("verdict", "epsilon", "delta", "mu", "rest")
 """What an audit of a fixed number of trials shares its risk among."""
 RATES = np.geomspace(1e-300, 1.0, 2000)
@@ -183,12 +185,12 @@ def pilot_points(pilot: Sequence[ErrorCounts]) -> tuple[Point, ...]:
 
 
 def within_pilot_error(claim: Claim, point: Point, *, trials: int, pilot_per_side: int) -> tuple[int, int | None]:
-    """Between how many trials the number lies that a pilot's error rates ask for, one standard error either way.
+    """Between how many trials the number lies that a pilot's error rates ask for, two standard errors either way.
 
-    Trials go by the reciprocal of the growth rate. None: with both rates a standard error higher the point keeps the
+    Trials go by the reciprocal of the growth rate. None: with both rates two standard errors higher the point keeps the
     claim, and no number of trials refutes it. The threshold was chosen on the same pilot, which flatters it besides.
     """
-    errors = [math.sqrt(rate * (1 - rate) / pilot_per_side) for rate in point]
+    errors = [PILOT_ERRORS * math.sqrt(rate * (1 - rate) / pilot_per_side) for rate in point]
     moved = [
         tuple(float(np.clip(rate + sign * error, 0.0, 1.0)) for rate, error in zip(point, errors, strict=True))
         for sign in (0, -1, 1)

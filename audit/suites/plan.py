@@ -48,7 +48,7 @@ class AuditPlan:
     """'exact curve' or 'pilot of n trials'."""
     plan: Plan
     trials_between: tuple[int, int | None] | None = None
-    """To prove a violation, one standard error of the pilot either way (None: no number); None without a pilot."""
+    """To prove a violation, two standard errors of the pilot either way (None: no number); None without a pilot."""
     note: str = ""
     """What to know before a trial is drawn."""
     finds: str = ""

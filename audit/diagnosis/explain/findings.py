@@ -195,6 +195,7 @@ def _table(rounds: tuple[Round, ...]) -> str:
     rows = [
         f"  {one.number:>5}  {one.sensitivity:>11.4g}  {one.noise_deviation:>15.4g}  {one.multiplier:>10.4g}"
         f"{'' if one.exact else '  (deviation estimated)'}{'' if one.judged else '  (not judged)'}"
+        f"{'' if one.sensitivity else '  (the record moves nothing)'}"
         f"{'' if one.scale == 1 else f'  (the record {resized(one.scale)})'}"
         for one in rounds
     ]

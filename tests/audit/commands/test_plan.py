@@ -4,7 +4,10 @@ import jax
 import numpy as np
 import pytest
 
+import guarantees
 from audit.cli import main
+from audit.commands.plan import _cells
+from audit.planning import plan as planning
 from audit.procedure import run_audit
 from audit.report.durations import duration
 from audit.suites import plan as planned_audits
@@ -177,3 +180,18 @@ def test_an_audit_that_fails_is_named_with_its_line_and_with_keep_going_ends_no_
     assert said in told.err
     assert main(["plan", str(path), "--json"]) == 0
     assert "1 of 2 audits name functions of yours" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("rates", "clear"), [((0.27, 0.27), False), ((0.1, 0.1), True)])
+def test_a_pilot_within_whose_error_the_claim_holds_is_unclear(rates, clear):
+    """At mu 1 both rates may be 0.31: of 200 outputs a side 0.27 shows nothing, and 0.1 does."""
+    claim = guarantees.gaussian(mu=1.0)
+    found = planning.plan(claim, [rates], trials=1000, risk=0.05, delta=1e-5)
+    assert found.refutation is not None
+    trials = found.refutation.rectangle_trials
+    assert trials is not None
+    between = planning.within_pilot_error(claim, rates, trials=trials, pilot_per_side=200)
+    entry = planned_audits.AuditPlan(
+        name="own", claim="", source="pilot of 400 trials", plan=found, trials_between=between
+    )
+    assert _cells(entry)[2].startswith(f"{trials:,}" if clear else "unclear")

@@ -134,6 +134,18 @@ def one_key_in_a_loop(key, data):
     return jax.lax.scan(body, START, (keys, jax.random.split(key_batch, STEPS))[0])[0]
 
 
+def one_key_of_a_state(key, data):
+    key_noise, key_batch = jax.random.split(key)
+
+    def body(state, own):
+        mask = coins(state["streams"]["batch"], 0.9, data)  # BUG: one_key_of_a_state
+        noisy = perturbed(own, over_batch(mask, data, state["params"]))
+        return {**state, "params": plus(state["params"], scaled(-0.1, noisy))}, None
+
+    state = {"params": START, "streams": {"batch": key_batch}}
+    return jax.lax.scan(body, state, jax.random.split(key_noise, STEPS))[0]["params"]
+
+
 def counted_coins(key, data):
     return jax.random.uniform(key, (len(data["x"]),)) < 2 / len(data["x"])  # BUG: rate_of_a_helper
 

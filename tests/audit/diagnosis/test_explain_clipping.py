@@ -142,3 +142,48 @@ def masked(array, draw, rows):
 def test_a_wrong_factor_is_named_where_it_is_computed_and_not_where_a_mask_hands_it_on():
     (found,) = explain(of_jax(masked), PAIR, key=KEY, noise_multiplier=1.0, clip=1.0).findings
     assert found.lines[0] == here(masked), found
+
+
+def squares_for_lengths(rows):
+    return jnp.minimum(1.0, 0.5 / (rows**2).sum(1))  # HERE
+
+
+def from_twice_the_bound_on(rows):
+    size = norms(jnp, rows)
+    return jnp.where(size > 1.0, 0.5 / size, 1.0)  # HERE
+
+
+def a_little_more_for_the_short(rows):
+    size = norms(jnp, rows)
+    return jnp.minimum(1.0, 0.5 / size) + jnp.exp(-size)  # HERE
+
+
+def right(rows):
+    return 0.5 / jnp.maximum(norms(jnp, rows), 0.5)
+
+
+def without_a_sharp_bound(rows):
+    return 0.5 / (norms(jnp, rows) + 0.01)
+
+
+def shorter_than_need_be(rows):
+    return 0.5 / jnp.maximum(norms(jnp, rows), 0.5) ** 2 * jnp.minimum(norms(jnp, rows), 0.5)
+
+
+LATE = [squares_for_lengths, from_twice_the_bound_on, a_little_more_for_the_short]
+
+
+@pytest.mark.few(4)
+@pytest.mark.parametrize("factors", [*LATE, right, without_a_sharp_bound, shorter_than_need_be])
+def test_a_factor_that_is_right_for_long_records_alone_is_found(factors):
+    def step(key, rows):
+        batch, noise = jax.random.split(key)
+        taken = jax.random.bernoulli(batch, 0.5, (len(rows),))
+        return (taken * factors(rows)) @ rows + 0.5 * jax.random.normal(noise, (7,))
+
+    pair = mechanisms.pair(ROWS[:-1], ROWS)
+    found = explain(step, pair, key=KEY, clip=0.5, noise_multiplier=1.0).findings
+    source, start = inspect.getsourcelines(factors)
+    lines = [start + number for number, line in enumerate(source) if "# HERE" in line]
+    assert [one.lines[0][1] for one in found] == lines, found
+    assert all("times smaller to see this." in one.says for one in found)

@@ -52,10 +52,14 @@ def is_dealt_out(value: Value, a: Any, b: Any) -> bool:
 
 def is_torn(value: Value, tag: Tag | None, a: Any, b: Any) -> bool:
     """Whether an axis as long as the number of records holds pieces of them: ``rows.reshape(-1, len(rows))``."""
-    axis = _first_apart(np.shape(value.a), np.shape(value.b))
+    before, after = np.shape(value.b), np.shape(b)
+    axis = _first_apart(np.shape(value.a), before)
     if axis is None or tag is None or not is_dealt_out(value, a, b):
         return False
-    return math.prod(np.shape(a)[tag.axis + 1 :]) % math.prod(np.shape(value.a)[axis + 1 :]) != 0
+    owners = np.arange(before[axis]).reshape(-1, *[1] * (len(before) - axis - 1))
+    cells = np.broadcast_to(owners, before).reshape(math.prod(after[: tag.axis + 1]), -1)
+    spread = len(cells) > before[axis] * math.prod(before[:axis])
+    return spread or bool((cells != cells[:, :1]).any())
 
 
 def _first_apart(one: tuple[int, ...], other: tuple[int, ...]) -> int | None:

@@ -242,10 +242,13 @@ class Lockstep:
 
     def _choice(self, out: Value, place: Place) -> None:
         """Remember whether a choice that is drawn for each record takes the differing one."""
-        if out.tag is not None and out.random and not out.values and out.a.dtype == jnp.bool_:
+        if out.tag is None or not out.random or out.values or is_key(out.b):
+            return
+        if out.a.dtype == jnp.bool_:
             takes = bool(np.take(host(out.b), sorted(out.tag.slots), axis=out.tag.axis).all())
             self.taken[place] = takes and self.taken.get(place, True)
-            self.first_choices += [] if self.meetings.releases else [out]
+        if not self.meetings.releases and np.isin(host(out.b), (0, 1)).all():
+            self.first_choices.append(out)
 
     def _call(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
         kept = CALLS[one.primitive.name]

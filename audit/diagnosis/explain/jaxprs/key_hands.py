@@ -66,6 +66,8 @@ class Hands:
         self._held: dict[tuple[int, int], _Held] = {}
         self._outside: set[tuple[int, int]] = set()
         """Calls, and keys that they have from the function around theirs."""
+        self._given: set[tuple[int, int]] = set()
+        """Calls, and keys that are arguments of theirs."""
         self._copied: dict[int, Place] = {}
         """Where a function returned a list that holds a key twice, by the key."""
         self._running: dict[FrameType, int] = {}
@@ -88,9 +90,9 @@ class Hands:
         return self._from_outside(own[0]) if first.own == second.own and len(own) == 1 else None
 
     def _from_outside(self, taken: _Taken) -> Handed | None:
-        """Where a function that runs in each step of a loop takes a key of the function around it."""
+        """Where a function that runs in each step of a loop takes a key of the function around it, or of a state."""
         for depth, (call, _) in enumerate(taken.stack):
-            if (call, taken.key) in self._outside:
+            if (call, taken.key) in self._outside or (call, taken.key) not in self._given:
                 at = _place(frame for _, frame in taken.stack[depth:])
                 return Handed(at=at, first=at)
         return None
@@ -144,13 +146,15 @@ class Hands:
         self._taken.append(_Taken(id(key), tuple(stack)))
 
     def _leave(self, frame: FrameType, call: int, returned: Any) -> None:
-        local = dict(frame.f_locals)
+        local, code = dict(frame.f_locals), frame.f_code
+        arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         names: dict[int, set[str]] = {}
         lists: dict[int, set[str]] = {}
         for name, value in local.items():
             if _is_key(value):
                 names.setdefault(id(value), set()).add(name)
-                self._outside.update([(call, id(value))] if name in frame.f_code.co_freevars else [])
+                self._outside.update([(call, id(value))] if name in code.co_freevars else [])
+                self._given.update([(call, id(value))] if name in arguments else [])
                 self._alive.append(value)
             for key in _twice(value):
                 lists.setdefault(id(key), set()).add(name)

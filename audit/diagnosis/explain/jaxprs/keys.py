@@ -191,7 +191,8 @@ def used_twice(pair: Pair, hands: Callable[[], Hands]) -> Finding:
     clause = "; ".join(filter(None, (pair.how, told)))
     again = "the same line" if spelled(first) == spelled(second) else spelled(second)
     how = f" ({clause})" if clause else ""
-    return led(found(Kind.KEY_USED_TWICE, first=first, second=again, beside=[second], how=how), lead)
+    beside = [second, *pair.derived]
+    return led(found(Kind.KEY_USED_TWICE, first=first, second=again, beside=beside, how=how), lead)
 
 
 def _handed(pair: Pair, hands: Hands) -> tuple[Place, str]:

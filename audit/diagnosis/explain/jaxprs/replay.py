@@ -13,6 +13,7 @@ from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind
 from audit.diagnosis.explain.jaxprs.equations import CannotFollowError
 from audit.diagnosis.explain.jaxprs.facts import Idle
 from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_together, looked_again
+from audit.diagnosis.explain.jaxprs.near_the_bound import cut_too_late
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.rounds import ROUNDS_TOGETHER, by_round, pool, rounds_told, unsure
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
@@ -105,6 +106,8 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     # one leaf's noise says more than the mean over all of them
     short = short_leaves(by_round(program, longest).values(), stated.due)
     findings += short or too_little_noise(program, runs, stated)
+    if program.can_be_scaled and not (brief or _has_a_cause(findings)):
+        findings += cut_too_late(program, key, runs, stated)
     if OTHER_REASONS.isdisjoint(one.kind for one in findings):
         often = taken_too_often(program, own, stated) or always_there(program, key, runs, stated)
         findings += often or drawn_for_all(program, key, runs, stated)
