@@ -27,8 +27,7 @@ SENTENCES = {
     "probability {rate:.4g}.",
     Kind.RECORDS_MIXED_BEFORE_SUM: "At {at} one record changes the values of other records{through} before they are "
     "summed, so clipping each record does not bound what one record changes.",
-    Kind.CLIPPED_AFTER_SUM: "Records are summed at {origin} and only then bounded, at {at}{called}: no record is "
-    "bounded on its own.",
+    Kind.CLIPPED_AFTER_SUM: "Records are summed at {origin} and {then} at {at}{called}: {since}.",
     Kind.NOT_CLIPPED: "A record {scale:g} times larger moves the release at {at} {times:.3g} times further: nothing "
     "bounds what is {made} at {origin}{leaves}.",
     Kind.NOISE_SCALE_FROM_DATA: "The standard deviation of the noise depends on {what}: the number that scales it "
@@ -278,15 +277,23 @@ def changed_after_release(
     return led(found(Kind.CHANGED_AFTER_RELEASE, at=at, origin=told, beside=beside), lead)
 
 
-def after_sum(*, at: Place, origin: Place, readers: Set[Reader], measured: Place = NOWHERE) -> Finding:
+def after_sum(
+    *, at: Place, origin: Place, readers: Set[Reader], measured: Place = NOWHERE, grows: bool = True
+) -> Finding:
     """A sum that is bounded: first the line of the function that has records in its hands, then a helper's.
 
-    ``measured`` is where its length is taken, where that is known.
+    ``measured`` is where its length is taken, where that is known; ``grows`` says that a larger record moves the sum
+    further before.
     """
     # who sums records has them
     lead = among_records(at, readers | {*map(function_around, origin.own[:1])})
     called = called_at(lead, at)
-    return led(found(Kind.CLIPPED_AFTER_SUM, at=at, called=called, beside=[measured], origin=origin), lead)
+    words = {"then": "only then bounded,", "since": "no record is bounded on its own"}
+    if not grows:
+        since = "how far one record moves the sum depends on the others"
+        words = {"then": "then bounded or otherwise changed,", "since": since}
+    told = found(Kind.CLIPPED_AFTER_SUM, at=at, called=called, beside=[measured], origin=origin, **words)
+    return led(told, lead)
 
 
 def clipped_sum_changed(*, at: Place, origin: Place) -> Finding:

@@ -85,7 +85,8 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     # imports PyTorch
     replay = importlib.import_module("mechanisms.adapters.pytorch.replay.replay")
     try:
-        settings = {"noise_multiplier": stated.due, "rate": stated.rate}
+        clip = None if stated.clip is None else stated.reach * stated.clip
+        settings = {"noise_multiplier": stated.due, "clip": clip, "rate": stated.rate}
         seen, again = _looked_at(replay, code, *sides, seed=seed, runs=stated.runs_that_tell, **settings)
     except Exception as error:
         told = own_error if _fails_alone(code, sides, seed, type(error)) else broken_off
@@ -333,7 +334,7 @@ def _finding(
         words = {name: word for name, word in fact.words.items() if name != "some"}
         return short_of_noise(**places, **words)
     if fact.kind == Kind.CLIPPED_AFTER_SUM:
-        return after_sum(**places, readers=readers)
+        return after_sum(**places, **fact.words, readers=readers)
     if fact.kind == Kind.CHANGED_AFTER_RELEASE:
         number = places.get("number", NOWHERE)
         if number is NOWHERE and "scales" in fact.words:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Set
 from typing import Any
 
 import torch
@@ -63,6 +64,10 @@ class Ledger:
         self._factors: dict[Slot, float] = {}
         self._choices: dict[Slot, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.bends: dict[Slot, Bend] = {}
+        self.bent_sums: dict[Slot, torch.Tensor] = {}
+        """Sums over records as they were before something that is not linear first changed them."""
+        self.wanted: Set[Slot] = frozenset()
+        """The same, of a run that has no reference and so cannot tell which are sums."""
         self.choice = Choice()
         self.normalising: set[Stack] = set()
         """Where batch normalisation mixed records."""
@@ -89,6 +94,14 @@ class Ledger:
         """Remember the result of something that is not linear, or of a multiple by a number of Python's."""
         slot = self.slot(done.where, done.name, "bend")
         self.bends[slot] = Bend(traces.weighed(done.out), done.where, summed, factor)
+
+    def bend_first(self, done: Operation, *, first: bool) -> None:
+        """Remember the sums over records that something not linear is about to change, if it is the first."""
+        for number, part in enumerate(done.args):
+            slot = self.slot(done.where, done.name, "sum", number)
+            cell = done.cell(part) if first else None
+            if slot in self.wanted or (cell is not None and cell.data and cell.summed):
+                self.bent_sums[slot] = part.detach().clone()
 
     def compare_choice(self, done: Operation) -> None:
         """Whether the records that both datasets have are chosen alike, and at the same rates."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +22,8 @@ from mechanisms.adapters.pytorch.replay.summing import PRODUCTS
 
 SLACK = 0.02
 """What rounding may add to a difference, over it."""
+GROWN = 1.5
+"""How many times further a larger record moves what is not bounded, at least."""
 SMALLER = 1 / 50
 """By which the record is multiplied to see whether others change what that does."""
 OTHER_BATCHES = Fact(
@@ -30,6 +35,10 @@ OTHER_BATCHES = Fact(
     },
 )
 UNPLACED = "what the record adds to the sum depends on the other records, and the line that makes it so was not found"
+BOUNDED_AGAIN = (
+    "a sum of records, each of which is bounded on its own, is changed once more, and how far the record then moves it "
+    "depends on the others"
+)
 REPEATED = (
     "a batch holds a record more than once, as where it is padded with copies, and how often depends on the other "
     "records"
@@ -39,7 +48,7 @@ EXTREME = frozenset(("max", "amax", "min", "amin", "median", "kthvalue"))
 ADDING_UP = noise.ADDING | PRODUCTS | {"sum", "mean", "cumsum"}
 """What sums records, if it is given several; a loss that is told for each of them is none of these."""
 
-Further = Callable[[Any, Run | None], Run | None]
+Further = Callable[..., Run | None]
 """A run on a changed dataset beside a reference; None where the code stops with an error."""
 
 
@@ -53,7 +62,7 @@ class Company:
         # a dataset that lacks the record has another there
         sides = among_others(pair[0], None if place.added else place.index), among_others(pair[1], place.index)
         self._runs = [] if any(side is None for side in sides) else self._alike(*sides)
-        self._with = pair[1], sides[1]
+        self._without, self._with = pair[0], (pair[1], sides[1])
         self._small: list[Run] | None = None
 
     def _alike(self, *datasets: Any) -> list[Run]:
@@ -89,6 +98,24 @@ class Company:
         without, among = self._small if smaller and self._small else (self._one, self._runs[0])
         return [run.ledger.bends for run in (without, self._other, among, self._runs[1])]
 
+    def bounded_alone(self, found: list[Fact], scales: tuple[float, ...], most: float) -> tuple[list[Fact], Stack]:
+        """Without sums that are changed, where each of their records is bounded on its own to ``most``; and where."""
+        after_sum = [fact for fact in found if fact.kind == "clipped_after_sum"]
+        lengths = self._moved_before(scales) if after_sum else []
+        if lengths and all(0 < length <= most * (1 + SLACK) for length in lengths):
+            return [fact for fact in found if fact not in after_sum], after_sum[-1].stacks["at"]
+        words = {"grows": bool(lengths) and max(lengths) > GROWN * lengths[0]}
+        return [dataclasses.replace(fact, words=words) if fact in after_sum else fact for fact in found], ()
+
+    def _moved_before(self, scales: tuple[float, ...]) -> list[float]:
+        """How far the record, as it is and larger, moves sums that nothing but linear has changed; none if unknown."""
+        larger = [enlarged(self._with[0], self._index, scale) for scale in scales]
+        found = [None if side is None else self._further(side, self._one) for side in larger]
+        runs = [self._other, *(run for run in found if run is not None)]
+        wanted = frozenset[Slot]().union(*(run.ledger.bent_sums for run in runs))
+        before = self._further(self._without, None, wanted=wanted)
+        return [] if before is None or len(runs) <= len(scales) else [_moved(before, run) for run in runs]
+
     def _apart(self, number: int, without: Run, with_record: Run) -> bool:
         event, first, second = (run.releases.events[number].difference for run in (self._other, without, with_record))
         if first.shape != event.shape or second.shape != event.shape:
@@ -119,6 +146,19 @@ def mixing(company: Company, other: Run, suspects: list[int], *, elsewhere: bool
         mixed = event.mixed and not elsewhere
         facts.append(_mixed(event, other) if mixed else _bent(event, company.bends(smaller=elsewhere), other))
     return list({fact.stacks.get("at"): fact for fact in reversed(facts)}.values())[::-1]
+
+
+def _moved(one: Run, other: Run) -> float:
+    """How far the record moves such sums of one round together, at most; infinite where they cannot be compared."""
+    squares: dict[int, dict[float, float]] = collections.defaultdict(dict)
+    for slot, after in other.ledger.bent_sums.items():
+        before = one.ledger.bent_sums.get(slot)
+        if before is None or after.shape != before.shape:
+            return math.inf
+        # a sum that is used twice counts once
+        apart = (after - before).double()
+        squares[slot[0]][traces.weighed(apart).by_place] = float(apart.square().sum())
+    return math.sqrt(max((sum(found.values()) for found in squares.values()), default=math.inf))
 
 
 def other_batches(run: Run) -> Fact:

@@ -23,7 +23,15 @@ from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings
 from mechanisms.adapters.pytorch.replay.empty_batches import Nobody, lines_run, turned_away, without_noise
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.joint_noise import rounds_depend, squared_length
-from mechanisms.adapters.pytorch.replay.mixing import SLACK, UNPLACED, Company, mixing, other_batches
+from mechanisms.adapters.pytorch.replay.mixing import (
+    BOUNDED_AGAIN,
+    GROWN,
+    SLACK,
+    UNPLACED,
+    Company,
+    mixing,
+    other_batches,
+)
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches
 from mechanisms.adapters.pytorch.replay.repeated_noise import (
     drawn_by_the_seed,
@@ -117,6 +125,8 @@ class Replay(Runs):
                 fact, told = short
                 self._facts.append(fact)
         self._about_unknown(other)
+        if self._again and not self._facts:
+            self._say("not_followed", {"at": self._again}, why=BOUNDED_AGAIN)
         self._about_numbers(one, other)
         if self._facts and self._moves_without_draws(one):
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
@@ -269,6 +279,9 @@ class Replay(Runs):
         numbers = self._numbers(one, other)
         if any(fact.words.get("why") == UNPLACED for fact in found):
             found = numbers.mixing() or self._mixed_by_another(one, other, pair, suspects) or found
+        covered = [cost.deviation / self._stated for cost in round_costs(other.releases.events) if self._stated]
+        most = min(covered if self._clip is None else [*covered, self._clip], default=0.0)
+        found, self._again = company.bounded_alone(found, SCALES, most)
         self._facts += map(numbers.through, found)
 
     def _mixed_by_another(self, one: Run, other: Run, pair: tuple[Any, Any], suspects: list[int]) -> list[Fact]:
@@ -302,7 +315,7 @@ class Replay(Runs):
             length = length_of(run.releases.events, moved)
             if not math.isfinite(length):
                 return runs
-            if length <= 1.5 * lengths[0]:
+            if length <= GROWN * lengths[0]:
                 return [*runs, run]
             lengths.append(length)
             runs.append(run)

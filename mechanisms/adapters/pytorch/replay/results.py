@@ -284,9 +284,11 @@ class Results:
             found.bounded, found.each, found.measured = (), False, ()
         plain = not found.bent and found.summed and not ragged and not found.ragged
         # every run asks: which results are sums may show only beside a reference
-        if (self.ledger.other_factor(done) or bends(done)) and plain:
-            found.bent = done.where
-            found.bent_sum = summed or found.summed
+        if self.ledger.other_factor(done) or bends(done):
+            self.ledger.bend_first(done, first=bool(plain))
+            if plain:
+                found.bent = done.where
+                found.bent_sum = summed or found.summed
         if done.name in COMPARING and out.numel() == 1:
             found.margin = float(done.args[0]) - float(done.args[1])
         return found

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mechanisms.adapters.joining_rate import LARGEST_UNIFORM
 from mechanisms.adapters.pytorch.replay.comparing import holding, together, took_part
-from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings
+from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings, Slot
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.records import place_of_record, tensors_in
 from mechanisms.adapters.pytorch.replay.run import Run, Sway
@@ -37,17 +37,20 @@ class Runs:
         *,
         seed: int,
         noise_multiplier: float | None,
+        clip: float | None = None,
         company: tuple[bool, ...] = (),
         rate: float | None = None,
     ):
         self._code, self._without, self._with, self._seed = code, without, with_record, seed
-        self._stated, self._company, self._rate = noise_multiplier, company, rate
+        self._stated, self._clip, self._company, self._rate = noise_multiplier, clip, company, rate
         self._place = place_of_record(without, with_record)
         self._bank = Bank()
         self._one: Run | None = None
         self._full: Run | None = None
         """On the dataset that lacks the record and on that which has it, as they are."""
         self._facts: list[Fact] = []
+        self._again: Stack = ()
+        """Where a sum of records that are bounded on their own is changed once more."""
 
     def _say(self, kind: str, stacks: dict[str, Stack], **words: Any) -> None:
         self._facts.append(Fact(kind=kind, stacks=stacks, words=words))
@@ -63,9 +66,10 @@ class Runs:
         bank: Bank | None = None,
         swayed: dict[Stack, Sway] | None = None,
         rounds: float = math.inf,
+        wanted: Set[Slot] = frozenset(),
     ) -> Run:
         run = Run(bank or self._bank, reference, seedings, swayed)
-        run.releases.most = rounds
+        run.releases.most, run.ledger.wanted = rounds, wanted
         run.mark(tensors_in(dataset))
         with generators_kept():
             if stirred and seed is not None:
