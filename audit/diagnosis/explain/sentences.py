@@ -226,8 +226,8 @@ def in_every_batch(
     """
     batch = f"the sum at {spelled(origin)}" if taken is NOWHERE else f"the batch chosen at {spelled(taken)}"
     why = (
-        f"either {batch} includes every record, or something that no mask hides changes it, such as padding or the "
-        "number of records"
+        f"either {batch} includes nearly every record, or something that no mask hides changes it, such as padding or "
+        "the number of records"
     )
     if everybody or held:
         why = f"{batch} includes {'every record' if everybody else 'it every time'}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind
-from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host
+from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host, others_differ
 from audit.diagnosis.explain.numbers_given import not_handed
 from audit.diagnosis.explain.places import Place, Reader, among_records, spelled
 from audit.diagnosis.explain.sentences import counted_rate, found, led
@@ -34,6 +34,20 @@ class Rate:
             return led(found(Kind.RANDOMNESS_FROM_DATA, draw=draw, origin=f" ({COUNT}{called})"), lead)
         lead = not_handed(code, self.at, one, returned=True)
         return counted_rate(draw=draw, rates=(one, other), counts=counts, lead=lead)
+
+
+@dataclasses.dataclass(eq=False)
+class Rates:
+    """All such numbers of one run, by the draws that are compared with them."""
+
+    by_count: dict[Place, Rate] = dataclasses.field(default_factory=dict)
+
+    def compare(self, ins: Sequence[Value], place: Place) -> None:
+        """See a comparison."""
+        drawn = [value for value in ins if value.noise and not value.values]
+        rates = [value for value in ins if not (value.noise or value.values or value.random) and others_differ(value)]
+        if drawn and rates:
+            self.by_count.setdefault(drawn[0].draw or place, Rate(place, rates[0]))
 
 
 def _only_number(side: object) -> float | None:

@@ -22,6 +22,18 @@ class FirstRoundEnded(Exception):
     """Data meet a release: the next round has begun."""
 
 
+CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call", "debug_callback"})
+ON_DEVICES = frozenset({"shard_map", "xla_pmap"})
+DERIVE_KEYS = frozenset({"random_fold_in", "random_split"})
+COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
+COUNTERS = frozenset({"philox"})
+"""Functions of ours that make independent bits of a key and of counters."""
+INDEPENDENT = frozenset(
+    f"{prefix}{law}"
+    for prefix in ("", "_")
+    for law in ("normal", "normal_real", "uniform", "bernoulli", "bits", "laplace", "exponential", "gumbel", "randint")
+)
+"""Functions whose numbers are independent of one another."""
 CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",

@@ -13,9 +13,16 @@ import numpy as np
 
 from audit.diagnosis.explain.broken_off import why_ended
 from audit.diagnosis.explain.findings import Finding, Kind
-from audit.diagnosis.explain.jaxprs.counted_rates import Rate
+from audit.diagnosis.explain.jaxprs.counted_rates import Rates
+from audit.diagnosis.explain.jaxprs.drawn_choices import UNIFORM, Choices, Forced
 from audit.diagnosis.explain.jaxprs.equations import (
+    CALLBACKS,
     CALLS,
+    COMPARISONS,
+    COUNTERS,
+    DERIVE_KEYS,
+    INDEPENDENT,
+    ON_DEVICES,
     CannotFollowError,
     FirstRoundEnded,
     draws,
@@ -25,7 +32,6 @@ from audit.diagnosis.explain.jaxprs.equations import (
 )
 from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate
 from audit.diagnosis.explain.jaxprs.facts import Slot
-from audit.diagnosis.explain.jaxprs.forced_draws import Forced
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
@@ -37,25 +43,12 @@ from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, chosen, constant, constants, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
-from audit.diagnosis.explain.jaxprs.value import Value, host, lost_at, others_differ
+from audit.diagnosis.explain.jaxprs.value import Value, host, lost_at
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS
 from audit.diagnosis.explain.places import Frame, Place, Reader, calls_of, spelled
 from audit.diagnosis.explain.sentences import found, led
 from audit.trials.library_files import is_library
 from mechanisms.adapters.noise_terms import independent
-
-CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call", "debug_callback"})
-ON_DEVICES = frozenset({"shard_map", "xla_pmap"})
-DERIVE_KEYS = frozenset({"random_fold_in", "random_split"})
-COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
-COUNTERS = frozenset({"philox"})
-"""Functions of ours that make independent bits of a key and of counters."""
-INDEPENDENT = frozenset(
-    f"{prefix}{law}"
-    for prefix in ("", "_")
-    for law in ("normal", "normal_real", "uniform", "bernoulli", "bits", "laplace", "exponential", "gumbel", "randint")
-)
-"""Functions whose numbers are independent of one another."""
 
 
 class Lockstep:
@@ -78,16 +71,12 @@ class Lockstep:
         self.draws: set[Place] = set()
         self.constant_choice: Place | None = None
         """Where a key is made that is the same in every run and that a number for each record is drawn from."""
-        self.taken: dict[Place, bool] = {}
-        """Where a choice is drawn for each record, and whether it always takes the differing one."""
-        self.first_choices: list[Value] = []
-        """Choices that are drawn for each record before the first release."""
+        self.choices = Choices()
         self.lined_up: Place | None = None
         """Where side a got rows in another order than its program has them, so that they stand like side b's."""
         self.keys = Keys(find=self.find)
         self.meetings = Meetings(find=self.find, same_noise=self.keys.same_noise)
-        self._by_count: dict[Place, Rate] = {}
-        """Draws that are compared with a number which the number of records changes."""
+        self._rates = Rates()
         self._holders: set[Reader] = set()
         """Functions of the user's that were running while what records hold was read, and not their number alone."""
         self._path: tuple[int, ...] = ()
@@ -172,7 +161,7 @@ class Lockstep:
         if name in CALLBACKS:
             self.opaque.setdefault(f"the callback at {spelled(place)}")
         if name in COMPARISONS:
-            self._chosen_by_count(ins, place)
+            self._rates.compare(ins, place)
             if self.forced is not None:
                 self.forced.compare(ins, place)
         if any(value.tag is not None for value in ins):
@@ -183,13 +172,6 @@ class Lockstep:
         for out in outs:
             out.draws_from(numbers)
         return outs
-
-    def _chosen_by_count(self, ins: Sequence[Value], place: Place) -> None:
-        """Draws that are compared with a number which the number of records changes: a rate that tells it."""
-        drawn = [value for value in ins if value.noise and not value.values]
-        rates = [value for value in ins if not (value.noise or value.values or value.random) and others_differ(value)]
-        if drawn and rates:
-            self._by_count.setdefault(drawn[0].draw or place, Rate(place, rates[0]))
 
     def _apart(self, one: Any, other: Any, ins: Sequence[Value], ins_b: Sequence[Value], place: Place) -> list[Value]:
         """One equation run on each side by itself."""
@@ -233,22 +215,12 @@ class Lockstep:
             own = (self._path, id(equation), which)
             self._passed[own] += 1
             self.company.see((*own, self._passed[own]), out, ins, place)
-        self._choice(out, place)
+        self.choices.see(out, place, released=bool(self.meetings.releases))
         met = self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
         if met.muted is not None and not met.noise and any(value.noise for value in ins):
             self.keys.thrown_away(met.drawn)
             met.drawn = frozenset()
         return met
-
-    def _choice(self, out: Value, place: Place) -> None:
-        """Remember whether a choice that is drawn for each record takes the differing one."""
-        if out.tag is None or not out.random or out.values or is_key(out.b):
-            return
-        if out.a.dtype == jnp.bool_:
-            takes = bool(np.take(host(out.b), sorted(out.tag.slots), axis=out.tag.axis).all())
-            self.taken[place] = takes and self.taken.get(place, True)
-        if not self.meetings.releases and np.isin(host(out.b), (0, 1)).all():
-            self.first_choices.append(out)
 
     def _call(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
         kept = CALLS[one.primitive.name]
@@ -262,9 +234,15 @@ class Lockstep:
             return self._sampler(one, other, ins, ins_b, place)
         outer, self._derived = self._derived, self._derived or is_derived(one)
         try:
-            return self.run(jaxpr_a, jaxpr_b, ins, ins_b, inside(jaxpr_a, one, within))
+            outs = self.run(jaxpr_a, jaxpr_b, ins, ins_b, inside(jaxpr_a, one, within))
         finally:
             self._derived = outer
+        name = one.params.get("name", "")
+        if self.forced is None or name not in UNIFORM or self.meetings.releases:
+            return outs
+        # a number from a key for each record
+        sides = [self.forced.put(name, ins, out.a, out.b, place) for out in outs]
+        return [dataclasses.replace(out, a=a, b=b) for out, (a, b) in zip(outs, sides, strict=True)]
 
     def _sampler(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], place: Place) -> list[Value]:
         """A library's function of keys alone: what it draws is noise, or a choice."""
@@ -281,7 +259,7 @@ class Lockstep:
                 a, b = self.forced.put(name, ins, a, b, place)
             out = labelled("sampler", {}, place, a, b, ins, which=which, counts=self.counts, group=self.group)
             out.draws_from(numbers)
-            self._choice(out, place)
+            self.choices.see(out, place, released=bool(self.meetings.releases))
             if out.random and is_key(a):
                 self.keys.derived(out, place, ins)
             if out.random and jnp.issubdtype(a.dtype, jnp.floating):
@@ -394,7 +372,7 @@ class Lockstep:
         user's Python once more, ``hands`` does so with an eye on keys.
         """
         self.keys.judge(self.meetings.releases, hands)
-        for draw, rate in self._by_count.items():
+        for draw, rate in self._rates.by_count.items():
             self.find(rate.told(draw, self._holders, self.counts, code))
 
     def _draw(self, key: Value, place: Place, drawn: Any) -> list[int]:

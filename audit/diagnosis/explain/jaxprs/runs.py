@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding
+from audit.diagnosis.explain.jaxprs.drawn_choices import Forced
 from audit.diagnosis.explain.jaxprs.equations import CannotFollowError, FirstRoundEnded
-from audit.diagnosis.explain.jaxprs.forced_draws import Forced
 from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key

@@ -39,7 +39,7 @@ def always_there(program: Program, key: jax.Array, runs: Sequence[Run], stated: 
         fresh.append(run_once(program, fold_in(key, KEY + len(fresh)), first_round=True))
         if _moved(fresh[-1]) is None:
             return []
-    taken = [at for at in fresh[0].lockstep.taken if all(run.lockstep.taken.get(at) for run in fresh)]
+    taken = [at for at in fresh[0].lockstep.choices.taken if all(run.lockstep.choices.taken.get(at) for run in fresh)]
     origin = top.origin if isinstance(top.origin, Place) else top.at
     constant = runs[-1].lockstep.constant_choice
     by = taken[0] if taken else NOWHERE
@@ -77,7 +77,7 @@ def of_fixed_size(program: Program, key: jax.Array, stated: Stated) -> list[Find
     records, rate = program.counts[1], stated.rate
     while rate is not None and len(sizes) < MOST_RUNS:
         lockstep = run_once(program, fold_in(key, KEY + len(sizes)), first_round=True).lockstep
-        chosen, releases = lockstep.first_choices, lockstep.meetings.releases
+        chosen, releases = lockstep.choices.first, lockstep.meetings.releases
         drawn = frozenset().union(*(release.choosing for release in releases))
         if not chosen or not drawn or any(one.drawn != drawn or np.size(one.b) != records for one in chosen):
             return []

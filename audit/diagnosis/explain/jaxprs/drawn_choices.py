@@ -1,4 +1,4 @@
-"""A number that stands in for the one that is drawn for the record, to see with which of them it joins a batch."""
+"""Choices that are drawn for each record, and a number that stands in for the one that is drawn for the record."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
+from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.value import Value, host
 from audit.diagnosis.explain.places import Place
 
@@ -55,3 +57,23 @@ class Forced:
         own = np.zeros(np.shape(b), bool)
         np.moveaxis(own, axis, 0)[sorted(self.slots)] = True
         return np.where(own, number, host(b)).astype(b.dtype)
+
+
+@dataclasses.dataclass(eq=False)
+class Choices:
+    """The choices of one run."""
+
+    taken: dict[Place, bool] = dataclasses.field(default_factory=dict)
+    """Where one is drawn, and whether it always takes the differing record."""
+    first: list[Value] = dataclasses.field(default_factory=list)
+    """Those before the first release."""
+
+    def see(self, out: Value, place: Place, *, released: bool) -> None:
+        """Remember a result that is such a choice, and whether there was a release before it."""
+        if out.tag is None or not out.random or out.values or is_key(out.b):
+            return
+        if out.a.dtype == jnp.bool_:
+            takes = bool(np.take(host(out.b), sorted(out.tag.slots), axis=out.tag.axis).all())
+            self.taken[place] = takes and self.taken.get(place, True)
+        if not released and np.isin(host(out.b), (0, 1)).all():
+            self.first.append(out)
