@@ -88,7 +88,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
 def _numbers(found: ScoreBounds, delta: float) -> dict[str, Any]:
     """Everything but the scores themselves and the whole band."""
-    kept = ("risk", "shares", "numbers", "tests", "seed", "conditions", "verdict", "judgement", "summary")
+    told = ("risk", "shares", "numbers", "tests", "seed", "learned_from", "conditions")
+    kept = (*told, "verdict", "judgement", "summary")
     return {
         "epsilon": found.epsilon(delta),
         "epsilon_at_delta": delta,

@@ -26,6 +26,8 @@ NO_MEAN = 0.01
 """Smallest p-value at which noise is taken to have no mean of its own."""
 ROUNDED = 1e-6
 """Share of the release's span below which what lies aside of a gradient is rounding."""
+ROWS = ("rows_no_gradients",)
+"""What else explains a movement aside from the gradient, where rows are taken for gradients."""
 LARGEST_DIVISOR = 1e6
 """Beyond it there is no noise to speak of, whatever it is divided by."""
 
@@ -314,7 +316,7 @@ def _too_far(
     turned = ""
     if found.aside_p < risk:
         # no length of the record's own gradient explains this
-        causes = (*_assumed(signal), "moves_others", "not_clipped_alone", "counted_again")
+        causes = (*ROWS[: signal.assumed], "moves_others", "not_clipped_alone", "counted_again")
         causes += ("another_rate",) if stated.rate < 1 else ()
         turned = " ({:.3g} along its own gradient)"
     else:
@@ -358,7 +360,7 @@ def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Lay
     """
     p = _apart(without.beside, with_record.beside)
     wrong = p < risk
-    lost = (*_assumed(signal), "clipped_apart", "counted_otherwise", "moves_others", "not_of_the_sum")
+    lost = (*ROWS[: signal.assumed], "clipped_apart", "counted_otherwise", "moves_others", "not_of_the_sum")
     return answer(
         "direction",
         wrong=wrong,
@@ -397,8 +399,3 @@ def _elsewhere(without: Noise, with_record: Noise, signal: Signal, layout: Layou
     mask = excess > 0.5 * float(excess.max())
     own = "its row, which is taken for its gradient" if signal.assumed else "its gradient"
     return f"the record does not move the sum along {own}; it moves it most on {places(mask, layout)}"
-
-
-def _assumed(signal: Signal) -> tuple[str, ...]:
-    """What else explains a record that moves the sum aside from its gradient, where rows are taken for gradients."""
-    return ("rows_no_gradients",) if signal.assumed else ()
