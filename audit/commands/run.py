@@ -131,11 +131,12 @@ def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable
     elif not arguments.quiet:
         print_table(records, suite_risk=sum(record.risk for record in records))
         said = ten_lines(records, width=log_width())
-        print("\n".join(said))
+        # records do not keep the name of their file
+        print("\n".join(said).replace("run SUITE", f"run {_named(arguments)}"))
         # where the two lines of what to do are about something else, or too short for it
         again = look_again(open_ones) if (open_ones := [r for r in records if r.verdict == "inconclusive"]) else ""
         if again not in " ".join(line.strip() for line in said):
-            print(again)
+            print(again.replace("run SUITE", f"run {_named(arguments)}"))
         if len(records) < len(suite.audits):
             print(f"{len(records)} of the suite's {len(suite.audits)} audits, each with its part of the suite's risk.")
         print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")
@@ -192,6 +193,10 @@ def _refuse_overwriting(out: Path, arguments: argparse.Namespace) -> None:
     read = {"the suite": arguments.suite, "the records of --like": arguments.like}
     kept = {"the records": out / "records.json", "the report": out / "index.html", **read}
     require_apart(*({what: path for what, path in each.items() if path} for each in (asked, kept)))
+
+
+def _named(arguments: argparse.Namespace) -> str:
+    return shlex.quote(arguments.suite) if arguments.suite else ""
 
 
 def _command(arguments: argparse.Namespace, suite: Suite) -> str:

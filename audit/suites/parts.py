@@ -82,6 +82,9 @@ def known_words(
             f"{spec.at(part)}: unknown {part} {kind!r} in audit {spec.name!r}{own}. Known: {', '.join(sorted(kinds))}."
         )
     words, what = stated(part, table, spec.parameters, known), called(part, spec, kind)
+    takes = [key for key, own in words.names.items() if own.default is own.empty and "Callable" in str(own.annotation)]
+    if CODE_KEY in words.own and CODE_KEY not in words.names and takes:
+        raise SuiteError(f"{spec.at(CODE_KEY)}: {what} takes your code as {' and '.join(takes)}, not as {CODE_KEY!r}.")
     refuse_unknown(words.own, words.names, spec.at, what)
     for key, parameter in words.names.items():
         if parameter.default is inspect.Parameter.empty and key not in {*words.shared, *words.own, *given}:

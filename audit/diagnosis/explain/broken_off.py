@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit.diagnosis.explain.findings import Finding
-from audit.diagnosis.explain.places import NOWHERE, Place, line_of_ours, place_of_error, spelled
+from audit.diagnosis.explain.places import NOWHERE, Place, line_of_ours, place_of_error, raised_by_us, spelled
 from audit.diagnosis.explain.sentences import not_followed
 
 
@@ -14,8 +14,10 @@ def broken_off(error: Exception) -> Finding:
 
 
 def own_error(error: Exception) -> Finding:
-    """An exception that comes without a replay, too: the code's own; by no line of the user's, ours or a library's."""
+    """An exception that comes without a replay, too: the code's own, or else ours or a library's."""
     at = place_of_error(error)
+    if at.own and raised_by_us(error):
+        return not_followed(f"{_first_line(error)} (at {spelled(at)})", at)
     if not at.own:
         return not_followed(_first_line(error)) if line_of_ours(error) is not None else broken_off(error)
     return not_followed(why_broken_off(error, at, what="your own code raises an error"), at)

@@ -256,6 +256,11 @@ def line_of_ours(error: BaseException) -> Frame | None:
     return last if last is not None and is_ours(last[0]) else None
 
 
+def raised_by_us(error: BaseException) -> bool:
+    """Whether this toolkit raised it, as where it cannot observe a training, and no code that it called."""
+    return is_ours(traceback.extract_tb(error.__traceback__)[-1].filename)
+
+
 def spelled(where: Place) -> str:
     """file:line, with the library's line where the innermost frame is not the user's."""
     if where.nearest is None:

@@ -62,6 +62,8 @@ def test_after_too_few_trials_one_sentence_says_how_to_look_again(run, capsys, m
     out = capsys.readouterr().out
     assert (code, record.verdict) == (3, "inconclusive")
     assert out.count("plan ahead with --look 1 or --stop-early") == 1
+    assert "suite.toml --look 1" in " ".join(out.split())
+    assert "run SUITE" not in out
 
 
 THREE = """

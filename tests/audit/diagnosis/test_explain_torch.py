@@ -387,6 +387,22 @@ def training_explained(train, records=11, releases="final"):
     return explain(torch_training(train, releases=releases), neighbours, key=KEY, noise_multiplier=steps.NOISE)
 
 
+def two_optimizers(dataset, seed):
+    torch.manual_seed(seed)
+    model = torch.nn.Linear(steps.COLUMNS, 1)
+    whole, part = torch.optim.SGD(model.parameters(), 0.1), torch.optim.SGD([model.bias], 0.1)
+    for optimizer in (whole, part):
+        model(dataset.tensors[0]).sum().backward()
+        optimizer.step()
+    return model
+
+
+def test_what_the_audit_refuses_is_not_called_an_error_of_the_code():
+    (told,) = training_explained(two_optimizers, releases="transcript").findings
+    assert told.says.startswith("Not judged: the optimizers of this training step on different parameters")
+    assert "releases='final' (at test_explain_torch.py:" in told.says
+
+
 def reseeded_by_hand(data, seed):
     """A loop with a module and no optimizer, whose every round starts from one seed."""
     torch.manual_seed(seed)

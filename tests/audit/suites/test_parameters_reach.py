@@ -186,6 +186,10 @@ MISSPELT = {
         {"mechanism": '{ kind = "callable_step", function = "reached:step", clips = 1.0 }'},
         "unknown key 'clips' in mechanism 'callable_step'",
     ),
+    "your code": (
+        {"mechanism": '{ kind = "torch_training", function = "reached:step" }'},
+        "mechanism 'torch_training' of audit 'a' takes your code as train, not as 'function'",
+    ),
     "simulator": (
         {"mechanism": '{ kind = "callable_step", function = "reached:step", simulator = "fast" }'},
         "simulator must be 'full' or 'collapsed'",
