@@ -37,7 +37,7 @@ COLLAPSED: Mapping[str, str] = MappingProxyType({"collapsed_rounds": "many_round
 
 NEIGHBOURS: ByName[Callable[..., Neighbours]] = (
     ByName("mechanisms", "worst_case_pair", "zero_pair", "scalar_pair", "image_pair")
-    | ByName("mechanisms.pairs.gradient_pairs", "opposite_pair", "orthogonal_pair")
+    | ByName("mechanisms.pairs.gradient_pairs", "orthogonal_pair")
     | ByName("mechanisms.simulators.textbook", "bit_pair")
     | ByName("mechanisms.pairs.foreign_pairs", "exchanged_pair", "labelled_pair", "long_pair")
 )

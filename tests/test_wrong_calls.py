@@ -32,7 +32,7 @@ OFF_THE_FACE = (
     *((summary, name) for name in ("dominance", "mu_star", "regret", "summarise")),
     (trade_off, "compose"),
     (audit.diagnosis, "diagnose_mechanism"),
-    *((gradient_pairs, name) for name in ("opposite_pair", "orthogonal_pair")),
+    (gradient_pairs, "orthogonal_pair"),
     *((textbook, name) for name in ("bit_pair", "laplace_mechanism", "randomised_response_mechanism")),
 )
 ARRAY = np.array([[1.0, 2.0]])

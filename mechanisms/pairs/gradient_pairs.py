@@ -130,37 +130,6 @@ def worst_case_pair(
     )
 
 
-def _renamed(pair: Neighbours, name: str) -> Neighbours:
-    """An aligned pair under the name of a constructor that fixes the geometry."""
-    kept = {key: value for key, value in pair.parameters.items() if key not in ("shared", "extra")}
-    return dataclasses.replace(pair, name=name, parameters=kept)
-
-
-@checked
-def opposite_pair(*, records: int, dimension: int, clip: float, relation: Relation = "add_remove") -> Neighbours:
-    """All common gradients ``-clip * e``, the extra one ``clip * e``: ``worst_case_pair`` with its defaults.
-
-    Args:
-      records: common records, without the differing one, at least 1.
-      dimension: coordinates of a gradient, at least 1.
-      clip: the clipping norm of the step, above 0 and finite.
-      relation: ``"add_remove"``, ``"zero_out"`` or ``"substitution"``.
-
-    Returns:
-      The pair.
-
-    Raises:
-      ValueError: an argument is out of range.
-
-    Examples:
-      >>> from mechanisms.pairs import gradient_pairs
-      >>> gradient_pairs.opposite_pair(records=4, dimension=100, clip=0.1)
-      <Neighbours 'opposite_pair': add_remove, 4 records without; gradient of length 0.1, others 0.1, bound 0.1>
-    """
-    pair = worst_case_pair(records=records, dimension=dimension, clip=clip, relation=relation)
-    return _renamed(pair, "opposite_pair")
-
-
 @checked
 def zero_pair(*, records: int, dimension: int, clip: float, relation: Relation = "add_remove") -> Neighbours:
     """Every gradient zero, the extra one too: only the normaliser can tell the two datasets apart.
@@ -186,7 +155,8 @@ def zero_pair(*, records: int, dimension: int, clip: float, relation: Relation =
       <Neighbours 'zero_pair': add_remove, 4 records without; gradient of length 0, others 0, bound 0.1>
     """
     pair = worst_case_pair(records=records, dimension=dimension, clip=clip, shared=0.0, extra=0.0, relation=relation)
-    return _renamed(pair, "zero_pair")
+    given = {key: value for key, value in pair.parameters.items() if key not in ("shared", "extra")}
+    return dataclasses.replace(pair, name="zero_pair", parameters=given)
 
 
 @checked

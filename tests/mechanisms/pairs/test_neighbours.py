@@ -36,7 +36,7 @@ def test_orthogonal_gradients_are_orthogonal_and_zero_ones_are_zero():
     np.testing.assert_allclose(rows @ rows.T, 4.0 * np.eye(4))
     zero = mechanisms.zero_pair(records=3, dimension=6, clip=2.0)
     assert not np.asarray(materialise(zero.with_record)).any()
-    opposite = gradient_pairs.opposite_pair(records=3, dimension=6, clip=2.0)
+    opposite = worst_case_pair(records=3, dimension=6, clip=2.0)
     assert list(np.asarray(materialise(opposite.with_record))[:, 0]) == [-2, -2, -2, 2]
 
 
