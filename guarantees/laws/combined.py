@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from guarantees.answers import hands_on
 from guarantees.laws.hockey_stick import hockey_stick
-from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, carried, estimate, exchanged, four, hands_on
+from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, carried, estimate, exchanged, four
 from guarantees.numerics.array import Array
 
 ROUNDING = 64 * np.finfo(float).eps

@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 
+from guarantees.answers import answers
 from guarantees.laws.large_losses import LARGE, AtomProfile
 from guarantees.laws.law import Certificate, LossLaw, Tails, four
 from guarantees.numerics.array import Array
@@ -16,6 +17,7 @@ FEW = 16
 """Values of a loss whose deltas are summed at every epsilon."""
 
 
+@answers(noise=0.0)
 @dataclasses.dataclass(frozen=True, eq=False)
 class DiscreteLaw(LossLaw):
     """A loss with finitely many values: a piecewise linear curve.
@@ -92,11 +94,6 @@ class DiscreteLaw(LossLaw):
     def reversed_far_delta(self, epsilon: Array) -> Array:
         """The sum of ``without (1 - e^(eps + loss))`` over losses below ``-eps``."""
         return self._far[1].delta(epsilon)
-
-    @property
-    def noise(self) -> float:
-        """Given masses are what they are."""
-        return 0.0
 
     def defect(self) -> float:
         """Lost mass and broken likelihood ratios, summed over the atoms.

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr, ndtri
 
+from guarantees.answers import answers
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
 from guarantees.laws.discrete_law import DiscreteLaw, no_leak
@@ -82,6 +83,7 @@ def _short_drop(x: Array, shift: Array, at: Array) -> Array:
     return shift * (np.maximum(slopes, 0.0) @ WEIGHTS)
 
 
+@answers(closed=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GaussianLaw(LossLaw):
     """N(0, 1) against N(mu, 1), seen in a batch with probability ``rate``.
@@ -145,11 +147,6 @@ class GaussianLaw(LossLaw):
         value[some] = self.rate * np.exp(epsilon[some]) * loss(self.mu - self._cut(-epsilon[some]), self.mu)
         return value
 
-    @property
-    def closed(self) -> bool:
-        """Everywhere."""
-        return True
-
     def threshold(self, alpha: Array) -> Array:
         """Closed form: the loss at the normal quantile."""
         x = -ndtri(np.asarray(alpha, float))
@@ -160,6 +157,7 @@ class GaussianLaw(LossLaw):
             return np.logaddexp(np.log1p(-self.rate), np.log(self.rate) + shift)
 
 
+@answers(closed=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SubstitutedGaussianLaw(LossLaw):
     """N(0, 1) mixed at ``rate`` with N(-mu, 1), against the same mixed with N(mu, 1): one record for another.
@@ -216,16 +214,12 @@ class SubstitutedGaussianLaw(LossLaw):
             lost = np.exp(epsilon + np.log(loss(x + self.mu, self.mu)))
         return self.rate * (gain(x, self.mu) + lost)
 
-    @property
-    def closed(self) -> bool:
-        """Everywhere."""
-        return True
-
     def reversed_far_delta(self, epsilon: Array) -> Array:
         """The pair is its own mirror image."""
         return self.far_delta(epsilon)
 
 
+@answers(closed=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaplaceLaw(LossLaw):
     """Laplace(0, 1) against Laplace(epsilon, 1): atoms at +-epsilon, exponential between."""
@@ -258,11 +252,6 @@ class LaplaceLaw(LossLaw):
     def far_delta(self, epsilon: Array) -> Array:
         """``1 - e^((eps - scale)/2)`` below the atom, nothing beyond."""
         return -np.expm1(np.minimum((epsilon - self.scale) / 2, 0.0))
-
-    @property
-    def closed(self) -> bool:
-        """Everywhere."""
-        return True
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
         """The pair is its own mirror image."""

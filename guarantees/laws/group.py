@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from guarantees.answers import answers
 from guarantees.checks import require
 from guarantees.laws.consistency import defect_at
 from guarantees.laws.gaussian_and_laplace import GaussianLaw, gain, loss, rounded_to, sampled_law
@@ -19,6 +20,7 @@ NEWTON_STEPS = 60
 """A convex function with slopes within a factor of ``group``: some ten are enough."""
 
 
+@answers(closed=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupLaw(LossLaw):
     """N(0, 1) against N(J mu, 1) with J binomial(group, rate): how many of the differing records are in the batch.
@@ -112,11 +114,6 @@ class GroupLaw(LossLaw):
     def _shifts(self) -> Array:
         """Where the means lie of batches with some of the records."""
         return np.arange(1, self.group + 1) * self.mu
-
-    @property
-    def closed(self) -> bool:
-        """Everywhere."""
-        return True
 
     def threshold(self, alpha: Array) -> Array:
         """Closed form: the loss at the normal quantile."""

@@ -14,10 +14,11 @@ import functools
 
 import numpy as np
 
+from guarantees.answers import hands_on
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.lattice import Reach
-from guarantees.laws.law import LossLaw, Reversed, Tails, hands_on
+from guarantees.laws.law import LossLaw, Reversed, Tails
 from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import operator
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from guarantees.answers import hands_on
 from guarantees.laws.large_losses import FAR
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing
 
 T = TypeVar("T")
-Law = TypeVar("Law", bound="LossLaw")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,17 +154,6 @@ class LossLaw(abc.ABC):
     def defect(self) -> float:
         """By how much the law breaks an identity of every pair, where it can tell at little cost, else 0."""
         return 0.0
-
-
-def hands_on(held: str, *questions: str) -> Callable[[type[Law]], type[Law]]:
-    """A class of laws each of which answers these questions as the law does that it holds by a name."""
-
-    def filled(owner: type[Law]) -> type[Law]:
-        for question in questions:
-            setattr(owner, question, property(operator.attrgetter(f"{held}.{question}")))
-        return owner
-
-    return filled
 
 
 def exchanged(tails: Tails, order: Any = ...) -> Tails:

@@ -7,9 +7,10 @@ import functools
 
 import numpy as np
 
+from guarantees.answers import hands_on
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.hockey_stick import hockey_stick
-from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, hands_on
+from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails
 from guarantees.normalised.batch_cells import LEAST, Cells
 from guarantees.numerics.array import Array
 from guarantees.numerics.rounding import at_most

@@ -7,9 +7,10 @@ import functools
 
 import numpy as np
 
+from guarantees.answers import hands_on
 from guarantees.laws.hockey_stick import hockey_stick
 from guarantees.laws.large_losses import FAR
-from guarantees.laws.law import Certificate, LossLaw, Tails, carried, estimate, hands_on
+from guarantees.laws.law import Certificate, LossLaw, Tails, carried, estimate
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.laws.tabulated_law import TabulatedLaw
 from guarantees.numerics.array import Array

@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from guarantees.answers import hands_on
 from guarantees.checks import checked
 from guarantees.claim import Claim
 from guarantees.laws.combined import MixtureLaw
 from guarantees.laws.discrete_law import no_leak
 from guarantees.laws.gaussian_and_laplace import GaussianLaw
-from guarantees.laws.law import LossLaw, hands_on
+from guarantees.laws.law import LossLaw
 from guarantees.laws.summed_law import SummedLaw, summed
 from guarantees.normalised.round import Round, batch_sizes, round_claim
 from guarantees.normalised.variance_pair import ShiftedPairLaw, pair_log_moment

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 
+from guarantees.answers import answers
 from guarantees.checks import Count, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
@@ -143,6 +144,7 @@ class Strategies:
         return {kind: joined(parts) for kind, parts in found.items()}
 
 
+@answers(is_pair=False)
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class AdaptiveLaw(LossLaw):
     """At each threshold the line of an event that some query method attains: the one that leaks more there.
@@ -162,11 +164,6 @@ class AdaptiveLaw(LossLaw):
         """One-sided: what surely leaks, and no promise."""
         proven = self if self.pair is None else dataclasses.replace(self, pair=None)
         return Certificate(proved=PROVED, estimated=ESTIMATED, round_off=self.error, leaked=proven)
-
-    @property
-    def is_pair(self) -> bool:
-        """Every threshold has a strategy of its own."""
-        return False
 
     @property
     def support(self) -> tuple[float, float] | None:

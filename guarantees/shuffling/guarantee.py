@@ -7,12 +7,13 @@ from functools import cached_property
 
 import numpy as np
 
+from guarantees.answers import answers, hands_on
 from guarantees.checks import AboveZero, Count, checked
 from guarantees.claim import Claim
 from guarantees.laws.composition import composed_law
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.large_losses import LARGE
-from guarantees.laws.law import Certificate, LossLaw, Tails, exchanged, hands_on
+from guarantees.laws.law import Certificate, LossLaw, Tails, exchanged
 from guarantees.laws.profile import law_from_profile
 from guarantees.numerics.array import Array
 from guarantees.shuffling.shuffle_bound import FAINT, ShuffleBound, shuffle_bound
@@ -33,6 +34,7 @@ PROVED = (
 )
 
 
+@answers(is_pair=False)
 @hands_on("table", "vertices")
 @dataclasses.dataclass(frozen=True, eq=False)
 class UpperLaw(LossLaw):
@@ -50,11 +52,6 @@ class UpperLaw(LossLaw):
     def certificate(self) -> Certificate:
         """One-sided: every line is a proven promise, and no leak is claimed."""
         return _one_sided(self)
-
-    @property
-    def is_pair(self) -> bool:
-        """Every threshold has a line of its own."""
-        return False
 
     def delta(self, epsilon: float, kind: Kind) -> float:
         """The smallest bound at one epsilon >= 0, and never above the total variation, which has no direction.

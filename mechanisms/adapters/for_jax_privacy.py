@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from guarantees.answers import answers
 from guarantees.checks import AboveZero, Count, Rate, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_promises
@@ -26,6 +27,7 @@ RATE_STEPS = 2**30
 """Records of the dataset in which a sampling rate is written for the accountant."""
 
 
+@answers(libraries=("jax_privacy",), tracer="jax")
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JaxPrivacyStep(Described):
@@ -81,16 +83,6 @@ class JaxPrivacyStep(Described):
             require("rate", abs(bins - round(bins)) < 1e-9 * bins, "1 over the number of bins", self.rate)
         if self.sampler == "b_min_sep":
             require("rate", self.rate * self.min_sep <= 1, f"at most 1 / min_sep, {1 / self.min_sep:g}", self.rate)
-
-    @property
-    def libraries(self) -> tuple[str, ...]:
-        """What it imports when it runs."""
-        return ("jax_privacy",)
-
-    @property
-    def tracer(self) -> str:
-        """JAX traces all of it but the sampler."""
-        return "jax"
 
     @property
     def followed(self) -> Callable[[jax.Array, Any], Any]:

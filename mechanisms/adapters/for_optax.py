@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from guarantees import gaussian, subsampled_gaussian
+from guarantees.answers import answers
 from guarantees.checks import AboveZero, Rate, checked, require
 from guarantees.claim import Claim
 from mechanisms.contract import Described
@@ -20,6 +21,7 @@ MOST_RECORDS = 64
 """Records up to which Poisson batches are traced: one branch for every size of the batch."""
 
 
+@answers(libraries=("optax",))
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptaxStep(Described):
@@ -54,11 +56,6 @@ class OptaxStep(Described):
     def __post_init__(self):
         require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
         require("transform", self.transform in TRANSFORMS, f"one of {TRANSFORMS}", self.transform)
-
-    @property
-    def libraries(self) -> tuple[str, ...]:
-        """What it imports when it runs."""
-        return ("optax",)
 
     @property
     def followed(self) -> OptaxStep:

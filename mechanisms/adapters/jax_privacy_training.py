@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from guarantees.answers import answers
 from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.families.accountants import claim_from_event
@@ -39,6 +40,7 @@ RELATIONS: Mapping[str, Relation] = {
 PER_EXAMPLE = ("has_aux", "return_values", "return_grad_norms")
 
 
+@answers(libraries=("jax_privacy",), tracer="jax")
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class JaxPrivacyTraining(BatchMechanism):
@@ -108,16 +110,6 @@ class JaxPrivacyTraining(BatchMechanism):
         own = {} if self.steps is None else {"steps": self.steps}
         version = metadata.version("jax_privacy")
         return {"event": str(plan.dp_event), "batches": told, "loss": name_of(self.loss), **own, "jax_privacy": version}
-
-    @property
-    def libraries(self) -> tuple[str, ...]:
-        """What it imports when it runs."""
-        return ("jax_privacy",)
-
-    @property
-    def tracer(self) -> str:
-        """JAX traces all of it but the sampler."""
-        return "jax"
 
     @property
     def followed(self) -> Callable[[jax.Array, Any], Any]:

@@ -8,14 +8,16 @@ from typing import Any
 
 from dpsgd_audit.later import jax, jnp
 from dpsgd_audit.spelling import did_you_mean
+from guarantees.answers import answers
 from guarantees.checks import require
 from guarantees.vocabulary import NORMALISERS, Normaliser
-from mechanisms.contract import Collapsed, Described, OutputKind
+from mechanisms.contract import Collapsed, Described
 from mechanisms.pairs.neighbours import GradientTable, materialise
 from mechanisms.randomness.counts import joining
 from mechanisms.simulators.rounds import CollapsedTable, DenseRound, TableRound, collapsed_table, inverse, table_round
 
 
+@answers(reads_tables=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneRound(Described):
     """One round of DP-SGD on an array of per-example gradients.
@@ -50,11 +52,6 @@ class OneRound(Described):
 
     def __post_init__(self):
         check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
-
-    @property
-    def reads_tables(self) -> bool:
-        """Whether it reads a GradientTable as it is."""
-        return True
 
     def divisor(self, records: int) -> float | None:
         """What the noisy sum is divided by; None where it depends on the batch."""
@@ -91,6 +88,7 @@ one_round = OneRound
 """The constructor, by the name that suites and records use."""
 
 
+@answers(reads_tables=True, kind="collapsed")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollapsedRound(Described):
     """One round of DP-SGD through sufficient statistics: ``one_round(...).collapsed()``.
@@ -126,16 +124,6 @@ class CollapsedRound(Described):
 
     def __post_init__(self):
         check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
-
-    @property
-    def reads_tables(self) -> bool:
-        """Whether it reads a GradientTable as it is."""
-        return True
-
-    @property
-    def kind(self) -> OutputKind:
-        """Sufficient statistics."""
-        return "collapsed"
 
     def divisor(self, records: int) -> float | None:
         """What the noisy sum is divided by; None where it depends on the batch."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal, cast, get_args
 
 from dpsgd_audit.later import jax, jnp
+from guarantees.answers import answers
 from guarantees.checks import Count, Positive, checked, require
 from mechanisms import sampling
 from mechanisms.contract import Collapsed, Described, Mechanism, OutputKind, Releases, StructuredRelease, release_on
@@ -153,6 +154,7 @@ class ManyRounds(Described):
         return history if transcript is None else transcript
 
 
+@answers(reads_tables=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollapsedRounds(Described):
     """The rounds of ``many_rounds`` in the one direction that the gradients have: a number a round, not a vector.
@@ -185,11 +187,6 @@ class CollapsedRounds(Described):
     def kind(self) -> OutputKind:
         """Sufficient statistics, of every round or of their sum."""
         return "collapsed_transcript" if self.releases == "transcript" else "collapsed"
-
-    @property
-    def reads_tables(self) -> bool:
-        """Whether it reads a GradientTable as it is."""
-        return True
 
     def rounds(self, records: int) -> int:
         """Rounds of the whole training."""
@@ -276,6 +273,7 @@ def aligned(dataset: Any, clip: float, group: int = 1) -> tuple[float, float]:
     return float(shared), float(own)
 
 
+@answers(releases="transcript")
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Repeated(Described):
@@ -314,11 +312,6 @@ class Repeated(Described):
     def kind(self) -> OutputKind:
         """A transcript of what the step gives."""
         return "collapsed_transcript" if self.step.kind == "collapsed" else "transcript"
-
-    @property
-    def releases(self) -> Releases:
-        """Every release."""
-        return "transcript"
 
     def steps_on(self, dataset: Any) -> int:
         """One for every release."""

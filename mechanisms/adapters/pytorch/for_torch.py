@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpsgd_audit.spelling import counted
+from guarantees.answers import answers
 from guarantees.checks import AboveZero, Positive, checked, require, require_takes
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry
@@ -31,6 +32,7 @@ from mechanisms.contract import RELEASES, Draw, Releases, name_of, place_of
 from mechanisms.pairs.neighbours import Neighbours
 
 
+@answers(libraries=("torch",), tracer="torch")
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TorchTraining(StatedByUser):
@@ -72,11 +74,6 @@ class TorchTraining(StatedByUser):
         own |= stated_functions(gradients=self.own_gradients, loss=self.loss)
         own |= {} if self.steps is None else {"steps": self.steps}
         return own | {library: version_of(library) for library in ("torch", "opacus") if version_of(library)}
-
-    @property
-    def libraries(self) -> tuple[str, ...]:
-        """What it imports when it runs."""
-        return ("torch",)
 
     def steps_on(self, dataset: Any) -> int | None:
         """Steps of one run; None where weights are updated by no optimizer of torch.optim, or by several."""
@@ -138,11 +135,6 @@ class TorchTraining(StatedByUser):
             return {name: np.stack([trial[name] for trial in trials]) for name in trials[0]}
 
         return draw
-
-    @property
-    def tracer(self) -> str | None:
-        """Its operations are followed by PyTorch's own hooks."""
-        return "torch"
 
     def replayed(self, dataset: Any, seed: int, tell: Callable[[str, Any], None]) -> None:
         """One trial that tells of every tensor it releases, while that tensor is what the code made."""
