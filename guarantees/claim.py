@@ -13,7 +13,7 @@ from guarantees.checks import Count, checked, require
 from guarantees.laws.law import Certificate, LossLaw
 from guarantees.summary import ALPHA_RANGE, Breakpoints, Curve, Dominance, EpsilonRange, Summary, summarise
 from guarantees.trade_off import TradeOff, Values
-from guarantees.vocabulary import RELATIONS, UNITS, Direction, Relation, Unit
+from guarantees.vocabulary import Direction, Relation, Unit
 
 BRIEF = 10
 """Characters of a number that is shown with all its digits."""
@@ -61,10 +61,6 @@ class Claim:
     """In how many records the neighbours may differ."""
     steps: int | None = None
     """Steps of a training that it counts, all of them together; None where it does not say."""
-
-    def __post_init__(self):
-        require("relation", self.relation in RELATIONS, f"one of {RELATIONS}", self.relation)
-        require("unit", self.unit in UNITS, f"one of {UNITS}", self.unit)
 
     def __repr__(self) -> str:
         """What was promised, without the curve's numbers."""

@@ -13,7 +13,6 @@ Relation = Literal["any", "add_remove", "zero_out", "substitution"]
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 Unit = Literal["step", "epoch", "training", "release"]
 """How much output a promise covers; a release is whatever is released at once, be it one step or a training."""
-UNITS: tuple[Unit, ...] = get_args(Unit)
 Direction = Literal["both", "with_given_without", "without_given_with"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 Normaliser = Literal["none", "expected_batch", "realised_batch", "floored_expected_batch"]

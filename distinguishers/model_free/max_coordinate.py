@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,6 @@ def max_coordinate(neighbours: Neighbours | None = None, *, coordinates: Coordin
       >>> distinguishers.max_coordinate().name
       'max_coordinate'
     """
-    require("coordinates", coordinates in get_args(Coordinates), f"one of {get_args(Coordinates)}", coordinates)
     if coordinates != "towards_record":
         return MaxCoordinate(coordinates=coordinates, neighbours=neighbours, signs=None)
     if neighbours is None:

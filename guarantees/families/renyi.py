@@ -18,7 +18,6 @@ from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import Relation
 
 Conversion = Literal["exact", "profile"]
-CONVERSIONS = ("exact", "profile")
 LARGEST_ORDER = 4e13
 """Of a larger order, an infinite one too, this one is used, which promises less by under 1e-14."""
 LARGEST_PROMISE = 9000.0
@@ -72,7 +71,6 @@ def renyi(
     smallest = np.min(eps)
     followed = smallest <= LARGEST_PROMISE or np.isinf(smallest)
     require("the smallest of epsilons", followed, f"at most {LARGEST_PROMISE:g} (numerics), or infinite", smallest)
-    require("conversion", conversion in CONVERSIONS, f"one of {CONVERSIONS}", conversion)
     if conversion == "profile":
         require("orders", np.all(t > 1), "> 1 for the profile's closed form", orders)
     follows = _implied(t, eps)
@@ -122,7 +120,6 @@ def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = 
       >>> round(guarantees.gaussian(mu=1.0).epsilon(1e-5), 2)  # the Gaussian mechanism of this rho
       4.38
     """
-    require("conversion", conversion in CONVERSIONS, f"one of {CONVERSIONS}", conversion)
     require("rho", rho <= LARGEST_PROMISE, f"at most {LARGEST_PROMISE:g} (numerics)", rho)
     orders = 1 + np.geomspace(0.01, 2000.0, 250) / np.sqrt(rho)
     if rho <= FOLLOWED_RHO and conversion == "exact":

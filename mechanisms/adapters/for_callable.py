@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from guarantees.checks import AboveZero, Positive, checked, require, require_takes
+from guarantees.checks import AboveZero, FromZero, Positive, checked, require_takes
 from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
 from mechanisms.adapters.worker_time import WORKER_SECONDS, worker_seconds
-from mechanisms.contract import RELEASES, Draw, Releases, name_of
+from mechanisms.contract import Draw, Releases, name_of
 from mechanisms.release import leaves, stack
 
 
@@ -24,17 +24,14 @@ class CallableStep(StatedByUser):
     function: Callable[[int, Any], Any] = dataclasses.field(kw_only=False)
     settings: Mapping[str, Any] | None = None
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
-    workers: int = 0
+    workers: FromZero = 0
     timeout: AboveZero = WORKER_SECONDS
     clip: Positive | None = None
     noise_multiplier: Positive | None = None
     own_gradients: Callable[[Any], Any] | None = None
 
     def __post_init__(self):
-        require("function", callable(self.function), "callable", self.function)
         require_takes("function", self.function, "seed", "dataset")
-        require("releases", self.releases in RELEASES, f"one of {RELEASES}", self.releases)
-        require("workers", self.workers >= 0, ">= 0", self.workers)
 
     @property
     def name(self) -> str:
@@ -73,7 +70,7 @@ def callable_step(
     *,
     settings: Mapping[str, Any] | None = None,
     releases: Releases = "update",
-    workers: int = 0,
+    workers: FromZero = 0,
     timeout: AboveZero | None = None,
     clip: Positive | None = None,
     noise_multiplier: Positive | None = None,

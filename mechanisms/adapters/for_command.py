@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from guarantees.checks import AboveZero, Positive, checked, require
+from guarantees.checks import AboveZero, FromZero, Positive, checked, require
 from mechanisms.adapters.environments import Environment
 from mechanisms.adapters.program import Program
 from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
@@ -43,7 +43,7 @@ class CommandStep(StatedByUser):
     environment: Sequence[str] = ENVIRONMENT
     packages: Sequence[str] = ()
     python: str | None = None
-    workers: int = 0
+    workers: FromZero = 0
     timeout: AboveZero = 60.0
     start_timeout: AboveZero | None = None
     clip: Positive | None = None
@@ -64,7 +64,6 @@ class CommandStep(StatedByUser):
         object.__setattr__(self, "packages", tuple(self.packages))
         require("python", self.python is None or bool(self.packages), "given with packages", self.python)
         require("outputs", self.outputs is None or self.outputs >= 1, ">= 1", self.outputs)
-        require("workers", self.workers >= 0, ">= 0", self.workers)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -125,7 +124,7 @@ def command_step(
     environment: Sequence[str] = ENVIRONMENT,
     packages: Sequence[str] = (),
     python: str | None = None,
-    workers: int = 0,
+    workers: FromZero = 0,
     timeout: AboveZero = 60.0,
     start_timeout: AboveZero | None = None,
     clip: Positive | None = None,

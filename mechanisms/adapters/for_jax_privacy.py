@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from guarantees.answers import answers
-from guarantees.checks import AboveZero, Count, Rate, checked, require
+from guarantees.checks import AboveZero, Count, FromZero, Rate, checked, require
 from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
@@ -22,7 +22,6 @@ from mechanisms.contract import Described, Draw
 from mechanisms.pairs.neighbours import materialise
 
 Sampler = Literal["poisson", "fixed_batch", "balls_in_bins", "b_min_sep"]
-SAMPLERS = ("poisson", "fixed_batch", "balls_in_bins", "b_min_sep")
 RATE_STEPS = 2**30
 """Records of the dataset in which a sampling rate is written for the accountant."""
 
@@ -66,7 +65,7 @@ class JaxPrivacyStep(Described):
     normalise_by: float | str = 1.0
     sampler: Sampler = "poisson"
     min_sep: Count = 2
-    workers: int = 0
+    workers: FromZero = 0
     timeout: AboveZero = WORKER_SECONDS
 
     def __post_init__(self):
@@ -75,9 +74,7 @@ class JaxPrivacyStep(Described):
             not isinstance(self.normalise_by, str) and self.normalise_by > 0
         )
         require("normalise_by", good, "> 0 or 'expected_batch'", self.normalise_by)
-        require("workers", self.workers >= 0, ">= 0", self.workers)
         require_workers(self.timeout, workers=self.workers)
-        require("sampler", self.sampler in SAMPLERS, f"one of {SAMPLERS}", self.sampler)
         bins = 1 / self.rate
         if self.sampler == "balls_in_bins":
             require("rate", abs(bins - round(bins)) < 1e-9 * bins, "1 over the number of bins", self.rate)

@@ -16,7 +16,6 @@ from mechanisms.contract import Described
 from mechanisms.pairs.neighbours import materialise
 from mechanisms.randomness.counts import poisson_batch
 
-TRANSFORMS = ("aggregate", "dpsgd")
 MOST_RECORDS = 64
 """Records up to which Poisson batches are traced: one branch for every size of the batch."""
 
@@ -55,7 +54,6 @@ class OptaxStep(Described):
 
     def __post_init__(self):
         require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
-        require("transform", self.transform in TRANSFORMS, f"one of {TRANSFORMS}", self.transform)
 
     @property
     def followed(self) -> OptaxStep:

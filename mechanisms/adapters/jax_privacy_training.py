@@ -19,7 +19,7 @@ from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.families.accountants import claim_from_event
 from mechanisms.adapters.for_jax import as_columns
-from mechanisms.contract import RELEASES, BatchMechanism, Draw, Releases, name_of
+from mechanisms.contract import BatchMechanism, Draw, Releases, name_of
 from mechanisms.pairs.neighbours import Relation
 from mechanisms.release import flatten_rows
 
@@ -92,7 +92,6 @@ class JaxPrivacyTraining(BatchMechanism):
         require("plan", good, "a DPExecutionPlan, its configuration, or a function of a key that makes one", self.plan)
         require("loss", callable(self.loss), "a function of weights and a batch", self.loss)
         require("optimizer", hasattr(self.optimizer, "update"), "an optimizer of Optax", self.optimizer)
-        require("releases", self.releases in RELEASES, f"one of {RELEASES}", self.releases)
         require("steps", self.steps is None or self.steps >= 1, ">= 1", self.steps)
         require(
             "arguments",

@@ -19,7 +19,6 @@ from guarantees.checks import Count, FromZero, Positive, checked, require
 from mechanisms.pairs.neighbours import Neighbours, Relation
 
 Directions = Literal["dirac", "random", "last"]
-DIRECTIONS: tuple[str, ...] = get_args(Directions)
 Others = Literal["own", "opposite", "zero"]
 OTHERS: tuple[str, ...] = get_args(Others)
 LARGEST_TABLE = 2**27
@@ -153,7 +152,6 @@ def gradient_canaries(
       >>> mechanisms.gradient_canaries({"w": np.zeros((3, 4))}, count=2).count
       2
     """
-    require("kind", kind in DIRECTIONS, f"one of {DIRECTIONS}", kind)
     sizes = [int(np.size(leaf)) for leaf in jax.tree.leaves(weights)]
     total = sum(sizes)
     room = sizes[-1] if kind == "last" else total

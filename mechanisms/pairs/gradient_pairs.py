@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from guarantees.checks import Count, checked, require
+from guarantees.checks import Count, Positive, checked, require
 from mechanisms.contract import BatchMechanism, Mechanism
 from mechanisms.pairs.gradient_lengths import GradientLengths, lengths_of
-from mechanisms.pairs.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise, records_in
+from mechanisms.pairs.neighbours import GradientTable, Neighbours, Relation, materialise, records_in
 from mechanisms.release import PLAIN, flatten_rows, host_array, leaves
 
 ORTHOGONAL_LIMIT = 4096
@@ -30,13 +29,6 @@ class RelationError(RuntimeError):
 
 class GradientsError(RuntimeError):
     """What a user gave as the per-example gradients of a step are none."""
-
-
-def _check(records: int, dimension: int, clip: float, relation: str) -> None:
-    require("records", isinstance(records, Integral) and records >= 1, "an integer >= 1", records)
-    require("dimension", isinstance(dimension, Integral) and dimension >= 1, "an integer >= 1", dimension)
-    require("clip", bool(clip > 0 and np.isfinite(clip)), "> 0 and finite", clip)
-    require("relation", relation in RELATIONS, f"one of {RELATIONS}", relation)
 
 
 def _tables(
@@ -65,9 +57,9 @@ def _tables(
 @checked
 def worst_case_pair(
     *,
-    records: int,
-    dimension: int,
-    clip: float,
+    records: Count,
+    dimension: Count,
+    clip: Positive,
     shared: float = -1.0,
     extra: float = 1.0,
     relation: Relation = "add_remove",
@@ -99,7 +91,6 @@ def worst_case_pair(
       >>> mechanisms.worst_case_pair(records=4, dimension=100, clip=0.1)
       <Neighbours 'worst_case_pair': add_remove, 4 records without; gradient of length 0.1, others 0.1, bound 0.1>
     """
-    _check(records, dimension, clip, relation)
     require("shared", -1 <= shared <= 1, "in [-1, 1]", shared)
     require("extra", -1 <= extra <= 1, "in [-1, 1]", extra)
     own = np.array([extra * clip])
@@ -131,7 +122,7 @@ def worst_case_pair(
 
 
 @checked
-def zero_pair(*, records: int, dimension: int, clip: float, relation: Relation = "add_remove") -> Neighbours:
+def zero_pair(*, records: Count, dimension: Count, clip: Positive, relation: Relation = "add_remove") -> Neighbours:
     """Every gradient zero, the extra one too: only the normaliser can tell the two datasets apart.
 
     It leaks more than opposite gradients at 3 records, dimension 6, noise multiplier 1, rate .1 (total
@@ -160,7 +151,9 @@ def zero_pair(*, records: int, dimension: int, clip: float, relation: Relation =
 
 
 @checked
-def orthogonal_pair(*, records: int, dimension: int, clip: float, relation: Relation = "add_remove") -> Neighbours:
+def orthogonal_pair(
+    *, records: Count, dimension: Count, clip: Positive, relation: Relation = "add_remove"
+) -> Neighbours:
     """All gradients of length ``clip`` and mutually orthogonal, the extra one too: ``g_i = clip * e_i``.
 
     It leaks more than opposite gradients at 3 records, dimension 6, noise multiplier .5, rate .5 (total
@@ -183,7 +176,6 @@ def orthogonal_pair(*, records: int, dimension: int, clip: float, relation: Rela
       >>> gradient_pairs.orthogonal_pair(records=4, dimension=100, clip=0.1)
       <Neighbours 'orthogonal_pair': add_remove, 4 records without; gradient of length 0.1, others 0.1, bound 0.1>
     """
-    _check(records, dimension, clip, relation)
     require("records", records <= ORTHOGONAL_LIMIT, f"at most {ORTHOGONAL_LIMIT} when orthogonal", records)
     require("dimension", dimension > records, f"more than the {records} records", dimension)
     rows = clip * np.eye(records + 1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from guarantees.checks import checked, require
 from mechanisms.pairs.datasets import KINDS, appended, contents, not_finite, records_of, refusal, replaced
-from mechanisms.pairs.neighbours import RELATIONS, GradientTable, Neighbours, Relation, materialise
+from mechanisms.pairs.neighbours import GradientTable, Neighbours, Relation, materialise
 
 
 @checked
@@ -40,7 +40,6 @@ def pair(without: Any, with_record: Any, *, relation: Relation = "add_remove", u
       >>> mechanisms.pair(np.zeros((3, 2)), np.zeros((4, 2)))
       <Neighbours 'pair': add_remove, 3 records without>
     """
-    require("relation", relation in RELATIONS, f"one of {RELATIONS}", relation)
     for name, dataset in (("without", without), ("with_record", with_record)):
         if not isinstance(dataset, GradientTable) and records_of(dataset) is None:
             raise TypeError(f"{name} must be {KINDS}, got {refusal(dataset)}.")

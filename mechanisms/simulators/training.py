@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 from dpsgd_audit.later import jax, jnp
 from guarantees.answers import answers
@@ -21,7 +21,6 @@ from mechanisms.simulators.table_rounds import TableRounds, table_rounds
 from mechanisms.structure import is_ours, structured
 
 Sees = Literal["updates", "isolated"]
-SEES: tuple[str, ...] = get_args(Sees)
 Query = Callable[["jax.Array", "jax.Array", "jax.Array"], "jax.Array"]
 """``query(history, round, records) -> gradients``: the released updates so far (zero where still to come), the number
 of the round, and the dataset, as per-example gradients (records, dimension) before clipping."""
@@ -72,7 +71,6 @@ class ManyRounds(Described):
         require("sampler", isinstance(self.sampler, Sampler), "one of mechanisms.sampling", self.sampler)
         good = self.noise_multiplier > 0 and math.isfinite(self.noise_multiplier)
         require("noise_multiplier", good, "> 0 and finite", self.noise_multiplier)
-        require("sees", self.sees in SEES, f"one of {SEES}", self.sees)
         require("releases", self.releases in ("transcript", "final"), "transcript or final", self.releases)
 
     @property

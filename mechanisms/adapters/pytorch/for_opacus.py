@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from guarantees.checks import AboveZero, Count, Finite, checked, require
+from guarantees.checks import AboveZero, Count, Finite, FromZero, checked, require
 from mechanisms.adapters.environments import Environment
 from mechanisms.adapters.pytorch.opacus_versions import LEGACY, LegacyTraining, environment_of, first_batch
 from mechanisms.adapters.worker_time import WORKER_SECONDS, require_workers
 from mechanisms.contract import Described, Draw
-from mechanisms.networks import NETWORKS, PARAMETERS
+from mechanisms.networks import PARAMETERS
 from mechanisms.networks.for_torch import (
     Network,
     mean_or_sum,
@@ -30,10 +30,7 @@ from mechanisms.networks.for_torch import (
 )
 from mechanisms.pairs.neighbours import materialise
 
-REDUCTIONS = ("mean", "sum")
-CLIPPINGS = ("flat", "per_layer", "adaptive")
 RELEASE = re.compile(r"[1-9]\d*\.\d+\.\d+")
-MODES = ("hooks", "functorch", "ew", "ghost", "fast")
 STOP_ON_EMPTY = ("1.0.", "1.1.", "1.2.")
 """Versions whose per-example gradients fail on an empty Poisson batch."""
 
@@ -93,16 +90,11 @@ class OpacusStep(Described):
     expected_batch_size: float | None = None
     infinite: Finite | None = None
     version: str | None = None
-    workers: int = 0
+    workers: FromZero = 0
     timeout: AboveZero = WORKER_SECONDS
 
     def __post_init__(self):
         require("noise_multiplier", self.noise_multiplier >= 0, ">= 0", self.noise_multiplier)
-        require("loss_reduction", self.loss_reduction in REDUCTIONS, f"one of {REDUCTIONS}", self.loss_reduction)
-        require("clipping", self.clipping in CLIPPINGS, f"one of {CLIPPINGS}", self.clipping)
-        require("grad_sample_mode", self.grad_sample_mode in MODES, f"one of {MODES}", self.grad_sample_mode)
-        require("network", self.network in NETWORKS, f"one of {NETWORKS}", self.network)
-        require("workers", self.workers >= 0, ">= 0", self.workers)
         require_workers(self.timeout, workers=self.workers)
         size = self.expected_batch_size
         require("expected_batch_size", size is None or size > 0, "> 0 or None", size)

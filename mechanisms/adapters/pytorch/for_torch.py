@@ -15,7 +15,7 @@ import numpy as np
 
 from dpsgd_audit.spelling import counted
 from guarantees.answers import answers
-from guarantees.checks import AboveZero, Positive, checked, require, require_takes
+from guarantees.checks import AboveZero, FromZero, Positive, checked, require, require_takes
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry
 from mechanisms.adapters.pytorch.after_the_step import SAYS, AfterTheStep
@@ -28,7 +28,7 @@ from mechanisms.adapters.pytorch.training_accounts import Accounts, version_of
 from mechanisms.adapters.pytorch.watch import Watch
 from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
 from mechanisms.adapters.worker_time import WORKER_SECONDS, worker_seconds
-from mechanisms.contract import RELEASES, Draw, Releases, name_of, place_of
+from mechanisms.contract import Draw, Releases, name_of, place_of
 from mechanisms.pairs.neighbours import Neighbours
 
 
@@ -41,7 +41,7 @@ class TorchTraining(StatedByUser):
     train: Callable[[Any, int], Any] = dataclasses.field(kw_only=False)
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
     steps: int | None = None
-    workers: int = 0
+    workers: FromZero = 0
     timeout: AboveZero = WORKER_SECONDS
     clip: Positive | None = None
     noise_multiplier: Positive | None = None
@@ -56,10 +56,8 @@ class TorchTraining(StatedByUser):
                 f"got the model {type(self.train).__name__}."
             )
         require_takes("train", self.train, "dataset", "seed")
-        require("releases", self.releases in RELEASES, f"one of {RELEASES}", self.releases)
         good = self.steps is None or (self.steps >= 1 and self.releases == "transcript")
         require("steps", good, ">= 1, and only with releases='transcript'", self.steps)
-        require("workers", self.workers >= 0, ">= 0", self.workers)
 
     @property
     def name(self) -> str:
@@ -242,7 +240,7 @@ def torch_training(
     *,
     releases: Releases = "update",
     steps: int | None = None,
-    workers: int = 0,
+    workers: FromZero = 0,
     timeout: AboveZero | None = None,
     clip: Positive | None = None,
     noise_multiplier: Positive | None = None,

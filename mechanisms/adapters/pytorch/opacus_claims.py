@@ -23,8 +23,6 @@ from mechanisms.adapters.pytorch.for_opacus import OpacusStep, make_private, qui
 from mechanisms.adapters.pytorch.opacus_versions import LEGACY
 from mechanisms.pairs.neighbours import Neighbours, materialise
 
-ACCOUNTANTS = ("prv", "rdp", "gdp")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Account:
@@ -76,7 +74,6 @@ def opacus_claim(
       >>> claim.relation, claim.unit, claim.parameters["sample_rate"]
       ('add_remove', 'step', 0.5)
     """
-    require("accountant", accountant in ACCOUNTANTS, f"one of {ACCOUNTANTS}", accountant)
     require("deltas", deltas and all(0 < delta < 1 for delta in deltas), "numbers in (0, 1)", deltas)
     if mechanism.version in LEGACY:
         require("accountant", accountant == "rdp", f"'rdp', the only one of {mechanism.version}", accountant)
