@@ -61,11 +61,6 @@ class FixedBatches(Sampler, Protocol):
         ...
 
 
-def require_count(argument: str, value: int) -> None:
-    """Refuse what is not an integer of at least 1."""
-    require(argument, isinstance(value, int | np.integer) and value >= 1, "an integer >= 1", value)
-
-
 def require_one_record(group: int) -> None:
     """Refuse a group where the law of its places is not known."""
     require("group", group == 1, "1 except for Poisson and deterministic batches (the full simulator takes any)", group)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpsgd_audit.later import jax, jnp
 from dpsgd_audit.spelling import counted
-from guarantees.checks import require
+from guarantees.checks import Count, Rate, checked, require
 from guarantees.numerics.distributions import binom
 from mechanisms.batches import (
     Attendance,
@@ -25,7 +25,6 @@ from mechanisms.batches import (
     full_batches,
     members,
     place_table,
-    require_count,
     require_one_record,
 )
 from mechanisms.batches import FixedBatches as FixedBatches
@@ -35,6 +34,7 @@ from mechanisms.randomness.counts import binomial, look_up, probability_to_integ
 from mechanisms.randomness.stream_buffer import leaving_law, stream, stream_position
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Poisson(Described):
     """Every record joins every batch independently with probability ``rate``: what accountants assume.
@@ -52,12 +52,8 @@ class Poisson(Described):
       20
     """
 
-    rate: float
-    steps: int
-
-    def __post_init__(self):
-        require("rate", 0 < self.rate <= 1, "in (0, 1]", self.rate)
-        require_count("steps", self.steps)
+    rate: Rate
+    steps: Count
 
     def rounds(self, records: int) -> int:
         """As many as were asked for."""
@@ -82,6 +78,7 @@ class Poisson(Described):
         return Attendance(others, record.astype(jnp.float32))
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TruncatedPoisson(Described):
     """Poisson batches of which at most ``most`` records are kept, drawn at random: what fits into memory.
@@ -100,13 +97,9 @@ class TruncatedPoisson(Described):
       20
     """
 
-    rate: float
-    steps: int
-    most: int
-
-    def __post_init__(self):
-        Poisson(rate=self.rate, steps=self.steps)
-        require_count("most", self.most)
+    rate: Rate
+    steps: Count
+    most: Count
 
     def rounds(self, records: int) -> int:
         """As many as were asked for."""
@@ -136,6 +129,7 @@ class TruncatedPoisson(Described):
         return Attendance(jnp.minimum(size, float(self.most)) - record, record)
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shuffle(OncePerEpoch):
     """A random permutation cut into batches of equal size, the remainder dropped: what data loaders do.
@@ -153,17 +147,15 @@ class Shuffle(OncePerEpoch):
       31
     """
 
-    batch_size: int
+    batch_size: Count
     same_order: bool = False
-
-    def __post_init__(self):
-        require_count("batch_size", self.batch_size)
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
         """A permutation in stretches."""
         return full_batches(jax.random.permutation(key, records), self.rounds(records), self.batch_size)
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deterministic(OncePerEpoch):
     """The records in the order of the dataset, the remainder dropped.
@@ -181,11 +173,8 @@ class Deterministic(OncePerEpoch):
       [1.0, 0.0, 0.0]
     """
 
-    batch_size: int
+    batch_size: Count
     position: int | None = None
-
-    def __post_init__(self):
-        require_count("batch_size", self.batch_size)
 
     def places(self, records: int) -> np.ndarray:
         """One place, known to everybody."""
@@ -211,6 +200,7 @@ class Deterministic(OncePerEpoch):
         return full_batches(stream(self.position, records, rounds * self.batch_size), rounds, self.batch_size)
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FixedSize(Described):
     """``batch_size`` records without replacement, drawn again for every batch.
@@ -228,12 +218,8 @@ class FixedSize(Described):
       20
     """
 
-    batch_size: int
-    steps: int
-
-    def __post_init__(self):
-        require_count("batch_size", self.batch_size)
-        require_count("steps", self.steps)
+    batch_size: Count
+    steps: Count
 
     def rounds(self, records: int) -> int:
         """As many as were asked for."""
@@ -256,6 +242,7 @@ class FixedSize(Described):
         return Attendance(self.batch_size - record, record)
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BallsAndBins(Described):
     """Every record draws one of ``steps`` batches, independently: batch sizes vary. [chua2025]
@@ -272,10 +259,7 @@ class BallsAndBins(Described):
       20
     """
 
-    steps: int
-
-    def __post_init__(self):
-        require_count("steps", self.steps)
+    steps: Count
 
     def rounds(self, records: int) -> int:
         """As many as were asked for."""
@@ -299,6 +283,7 @@ class BallsAndBins(Described):
         return Attendance(others, (jnp.arange(self.steps) == bins[-1]).astype(jnp.float32))
 
 
+@checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShuffleBuffer(OncePerEpoch):
     """A stream of records through a buffer, as tf.data shuffles: each batch draws from the buffer.
@@ -320,13 +305,9 @@ class ShuffleBuffer(OncePerEpoch):
       [1.0, 0.0, 0.0]
     """
 
-    batch_size: int
-    buffer: int
+    batch_size: Count
+    buffer: Count
     position: int | None = None
-
-    def __post_init__(self):
-        require_count("batch_size", self.batch_size)
-        require_count("buffer", self.buffer)
 
     def places(self, records: int) -> np.ndarray:
         """The exact law of the batch in which the record leaves."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from guarantees.checks import AboveZero, FromZero, Positive, checked, require
+from guarantees.checks import AboveZero, Count, FromZero, Positive, checked, require
 from mechanisms.adapters.environments import Environment
 from mechanisms.adapters.program import Program
 from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
@@ -36,7 +36,7 @@ class CommandStep(StatedByUser):
     """A program as a mechanism: what ``command_step`` builds."""
 
     command: Sequence[str]
-    outputs: int | None = None
+    outputs: Count | None = None
     folder: str | None = None
     depends_on: Sequence[str] = ()
     releases: Releases = "update"  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -51,19 +51,12 @@ class CommandStep(StatedByUser):
     own_gradients: Callable[[Any], Any] | None = None
 
     def __post_init__(self):
-        good = not isinstance(self.command, str) and len(self.command) > 0
-        require("command", good, "a sequence of words, the program first", self.command)
-        object.__setattr__(self, "command", tuple(self.command))
-        require("depends_on", not isinstance(self.depends_on, str), "a sequence of paths", self.depends_on)
-        object.__setattr__(self, "depends_on", tuple(self.depends_on))
+        require("command", len(self.command) > 0, "a sequence of words, the program first", self.command)
         good = self.releases in ("update", "final")
         require("releases", good, "update or final (a program gives vectors)", self.releases)
-        require("environment", not isinstance(self.environment, str), "a sequence of names", self.environment)
-        object.__setattr__(self, "environment", tuple(self.environment))
-        require("packages", not isinstance(self.packages, str), "a sequence of requirements", self.packages)
-        object.__setattr__(self, "packages", tuple(self.packages))
+        for name in ("command", "depends_on", "environment", "packages"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         require("python", self.python is None or bool(self.packages), "given with packages", self.python)
-        require("outputs", self.outputs is None or self.outputs >= 1, ">= 1", self.outputs)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -117,7 +110,7 @@ class CommandStep(StatedByUser):
 def command_step(
     *,
     command: Sequence[str],
-    outputs: int | None = None,
+    outputs: Count | None = None,
     folder: str | None = None,
     depends_on: Sequence[str] = (),
     releases: Releases = "update",

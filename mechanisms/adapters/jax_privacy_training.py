@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from guarantees.answers import answers
-from guarantees.checks import checked, require
+from guarantees.checks import Count, checked, require
 from guarantees.claim import Claim
 from guarantees.families.accountants import claim_from_event
 from mechanisms.adapters.for_jax import as_columns
@@ -84,7 +84,7 @@ class JaxPrivacyTraining(BatchMechanism):
     weights: Any = dataclasses.field(kw_only=False)
     optimizer: Any = dataclasses.field(kw_only=False)
     releases: Releases = "transcript"  # pyright: ignore[reportIncompatibleMethodOverride]
-    steps: int | None = None
+    steps: Count | None = None
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
@@ -92,7 +92,6 @@ class JaxPrivacyTraining(BatchMechanism):
         require("plan", good, "a DPExecutionPlan, its configuration, or a function of a key that makes one", self.plan)
         require("loss", callable(self.loss), "a function of weights and a batch", self.loss)
         require("optimizer", hasattr(self.optimizer, "update"), "an optimizer of Optax", self.optimizer)
-        require("steps", self.steps is None or self.steps >= 1, ">= 1", self.steps)
         require(
             "arguments",
             "prng_argnum" not in self.arguments,

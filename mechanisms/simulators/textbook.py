@@ -9,17 +9,13 @@ from typing import Any, Literal
 import numpy as np
 
 from dpsgd_audit.later import jax, jnp
-from guarantees.checks import checked, require
+from guarantees.checks import NotNegative, Positive, checked
 from mechanisms.contract import Described, StructuredRelease
 from mechanisms.pairs.neighbours import Neighbours, Relation, materialise
 from mechanisms.randomness import noise
 from mechanisms.randomness.bits import Stream, Words, below, positions, words
 from mechanisms.randomness.counts import integer_words, probability_to_integer
 from mechanisms.structure import structured
-
-
-def _positive(argument: str, value: float) -> None:
-    require(argument, bool(value > 0 and math.isfinite(value)), "> 0 and finite", value)
 
 
 def _records(dataset: Any) -> jax.Array:
@@ -80,12 +76,8 @@ class GaussianMechanism(Described):
       (3,)
     """
 
-    noise_multiplier: float
-    sensitivity: float = 1.0
-
-    def __post_init__(self):
-        _positive("noise_multiplier", self.noise_multiplier)
-        _positive("sensitivity", self.sensitivity)
+    noise_multiplier: Positive
+    sensitivity: Positive = 1.0
 
     def release_on(self, dataset: Any) -> NoisySum:
         """The noisy sum of one dataset."""
@@ -124,12 +116,8 @@ class LaplaceMechanism(Described):
       ('laplace_mechanism', 'scalar_pair', 'laplace')
     """
 
-    epsilon: float
-    sensitivity: float = 1.0
-
-    def __post_init__(self):
-        _positive("epsilon", self.epsilon)
-        _positive("sensitivity", self.sensitivity)
+    epsilon: Positive
+    sensitivity: Positive = 1.0
 
     def release_on(self, dataset: Any) -> NoisySum:
         """The noisy sum of one dataset."""
@@ -167,10 +155,7 @@ class RandomisedResponseMechanism(Described):
       ('randomised_response_mechanism', 'bit_pair', 'randomised_response')
     """
 
-    epsilon: float
-
-    def __post_init__(self):
-        require("epsilon", bool(self.epsilon >= 0 and math.isfinite(self.epsilon)), ">= 0 and finite", self.epsilon)
+    epsilon: NotNegative
 
     def release_on(self, dataset: Any) -> ToldBits:
         """The told bits of one dataset."""
@@ -187,7 +172,7 @@ randomised_response_mechanism = RandomisedResponseMechanism
 
 
 @checked
-def scalar_pair(*, sensitivity: float = 1.0, relation: Relation = "add_remove") -> Neighbours:
+def scalar_pair(*, sensitivity: Positive = 1.0, relation: Relation = "add_remove") -> Neighbours:
     """One coordinate, a common record 0 and the extra record ``sensitivity``: the sums differ by it.
 
     It shows what noise on a sum leaks. Clipping, batches and divisors are not exercised: ``worst_case_pair``.
@@ -208,7 +193,6 @@ def scalar_pair(*, sensitivity: float = 1.0, relation: Relation = "add_remove") 
       >>> mechanisms.scalar_pair()
       <Neighbours 'scalar_pair': add_remove, 1 record without>
     """
-    _positive("sensitivity", sensitivity)
     empty = np.zeros((1 if relation == "add_remove" else 2, 1), np.float32)
     return Neighbours(
         without=empty,

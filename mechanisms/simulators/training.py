@@ -59,7 +59,7 @@ class ManyRounds(Described):
 
     sampler: Sampler
     clip: Positive
-    noise_multiplier: float
+    noise_multiplier: Positive
     epochs: Count = 1
     sees: Sees = "updates"
     releases: Releases = "transcript"  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -69,8 +69,6 @@ class ManyRounds(Described):
     def __post_init__(self):
         object.__setattr__(self, "sampler", sampling.sampler(self.sampler))
         require("sampler", isinstance(self.sampler, Sampler), "one of mechanisms.sampling", self.sampler)
-        good = self.noise_multiplier > 0 and math.isfinite(self.noise_multiplier)
-        require("noise_multiplier", good, "> 0 and finite", self.noise_multiplier)
         require("releases", self.releases in ("transcript", "final"), "transcript or final", self.releases)
 
     @property

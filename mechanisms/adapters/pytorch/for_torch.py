@@ -49,7 +49,6 @@ class TorchTraining(StatedByUser):
     loss: Callable[..., Any] | None = None
 
     def __post_init__(self):
-        require("train", callable(self.train), "a function of a dataset and a seed", self.train)
         if hasattr(self.train, "parameters"):
             raise TypeError(
                 "train must be a function of a dataset and a seed, which builds and trains a model; "
