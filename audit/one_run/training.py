@@ -14,7 +14,7 @@ from audit.bounds.guesses_in_turn import best_rule, guessed_in_turn
 from audit.one_run.judgement import by_epsilon
 from audit.one_run.procedure import FLIPS, judged, one_run
 from audit.one_run.result import OneRun
-from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked, require
+from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked
 from guarantees.claim import Claim
 from guarantees.vocabulary import Relation
 from mechanisms.pairs.coordinate_canaries import CoordinateCanaries, coordinate_canaries
@@ -100,7 +100,6 @@ def one_training(
       >>> found.epsilon(1e-5) > 1
       True
     """
-    require("reveal", reveal in ("others", "in_turn"), "'others' or 'in_turn'", reveal)
     if reveal == "in_turn":
         _require_pure(delta, claim)
     canaries = coordinate_canaries(weights, places=places, each=each, length=length, rate=rate, seed=seed)

@@ -228,6 +228,5 @@ def norm(neighbours: Neighbours | None = None, *, sign: Literal[-1, 1] = -1) -> 
       >>> round(float(distinguishers.norm()(jax.random.key(0), jnp.array([2.0, -2.0]))), 3)  # minus ln 4
       -1.386
     """
-    require("sign", sign in (-1, 1), "-1 or 1", sign)
     frame = None if neighbours is None else span_of(neighbours)[0]
     return Norm(sign=sign, neighbours=neighbours, frame=frame)

@@ -12,7 +12,7 @@ from guarantees.laws.composition import composed_law
 from guarantees.laws.gaussian_and_laplace import sampled_law
 from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import TradeOff
-from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
+from guarantees.vocabulary import PairRelation, Relation, Unit
 
 Entry = tuple[float, float, int]
 """Noise multiplier, sampling rate, and for how many steps in a row: one entry of an Opacus accountant's history."""
@@ -75,7 +75,7 @@ def claim_from_table(
 def claim_from_history(
     history: Sequence[Entry],
     *,
-    relation: Relation = "add_remove",
+    relation: PairRelation = "add_remove",
     unit: Unit = "training",
     source: str = "the history of an Opacus accountant, composed by this package",
 ) -> Claim:
@@ -106,7 +106,6 @@ def claim_from_history(
     """
     entries = [(float(noise), float(rate), int(steps)) for noise, rate, steps in history]
     require("history", entries, "a list of (noise multiplier, rate, steps), at least one", history)
-    require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
     for noise, rate, steps in entries:
         require("noise multiplier", 0 < noise < np.inf, "> 0 and finite (no noise, no promise)", noise)
         require("rate", 0 < rate <= 1, "in (0, 1]", rate)

@@ -16,7 +16,7 @@ from guarantees.laws.group import group_law
 from guarantees.laws.law import LossLaw
 from guarantees.laws.profile import law_from_pld, law_from_profile
 from guarantees.trade_off import TradeOff
-from guarantees.vocabulary import PAIR_RELATIONS, Relation, Unit
+from guarantees.vocabulary import PairRelation, Relation, Unit
 
 Accountant = Literal["pld", "rdp", "certified"]
 SPACING = 1e-4
@@ -48,7 +48,7 @@ def poisson_training(
     rate: Rate,
     noise_multiplier: Positive,
     steps: Whole,
-    relation: Relation = "add_remove",
+    relation: PairRelation = "add_remove",
     accountant: Accountant = "pld",
     spacing: Positive | None = None,
     dataset_size: int | None = None,
@@ -87,7 +87,6 @@ def poisson_training(
       >>> round(claim.epsilon(1e-5), 2)  # four times 0.5-GDP is 1-GDP
       4.38
     """
-    require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
     truncated = _truncation(dataset_size, largest_batch, accountant)
     require("group", group == 1 or not truncated, "1 for truncated batches", group)
     one = group_law(rate=rate, noise_multiplier=noise_multiplier, group=group, relation=relation)
@@ -163,7 +162,7 @@ def claim_from_pld(
 def claim_from_event(
     event: Any,
     *,
-    relation: Relation = "add_remove",
+    relation: PairRelation = "add_remove",
     accountant: Literal["pld", "rdp"] = "pld",
     spacing: Positive = SPACING,
     unit: Unit = "training",
@@ -195,7 +194,6 @@ def claim_from_event(
       >>> round(guarantees.claim_from_event(event, spacing=1e-3).epsilon(1e-5), 2)  # four times 0.5-GDP is 1-GDP
       4.38
     """
-    require("relation", relation in PAIR_RELATIONS, f"one of {PAIR_RELATIONS}", relation)
     library = _dp_accounting()
     from dp_accounting import pld, rdp
 

@@ -37,7 +37,6 @@ def separation_bound(*, rounds: float, sampler: Sampler = "shuffle") -> float:
       0.316
     """
     require("rounds", rounds >= 2, ">= 2 (ln 1 = 0: the theorem says nothing at one round)", rounds)
-    require("sampler", sampler in ("shuffle", "poisson"), "'shuffle' or 'poisson'", sampler)
     bound = (1 - 1 / np.sqrt(4 * np.pi * np.log(rounds))) / np.sqrt(8)
     return float(bound if sampler == "shuffle" else -np.expm1(-1) * bound)
 
@@ -105,6 +104,5 @@ def single_epoch_ceiling(*, rounds: float, sampler: Sampler = "shuffle") -> floa
     .447 in the limit. The ``1/sqrt 2`` that the Gaussian limit predicts for it [ertan2026, appendix F.1] is impossible.
     """
     require("rounds", rounds >= 2, ">= 2", rounds)
-    require("sampler", sampler in ("shuffle", "poisson"), "'shuffle' or 'poisson'", sampler)
     seen = 1.0 if sampler == "shuffle" else -np.expm1(rounds * np.log1p(-1 / rounds))
     return float(seen / np.sqrt(2))
