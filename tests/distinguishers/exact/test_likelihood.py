@@ -21,9 +21,9 @@ import mechanisms
 from distinguishers.span_coordinates import Reading
 from guarantees.normalised.variance_pair import variance_pair
 from guarantees.vocabulary import NORMALISERS
+from guarantees.vocabulary import PAIR_RELATIONS as RELATIONS
 from mechanisms.contract import Collapsed
 from mechanisms.pairs import gradient_pairs
-from mechanisms.pairs.neighbours import RELATIONS
 from mechanisms.simulators import textbook
 
 KEY = jax.random.key(20240601)
