@@ -215,7 +215,7 @@ def test_the_default_battery_needs_no_score(broken):
     [
         ({"plan": 3}, "plan must be a DPExecutionPlan"),
         ({"releases": "all"}, "releases must be one of"),
-        ({"steps": 0}, "steps must be >= 1"),
+        ({"steps": 0}, "steps must be an integer >= 1"),
         ({"arguments": {"prng_argnum": 2}}, "without prng_argnum"),
     ],
 )
