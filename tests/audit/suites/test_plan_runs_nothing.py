@@ -103,7 +103,7 @@ def test_one_module_imports_what_suites_name():
     ("word", "says"),
     [
         ('releases = "transkript"', "releases must be one of ('update', 'transcript', 'final'), got 'transkript'."),
-        ('workers = "two"', "workers must be an integer, got 'two'."),
+        ('workers = "two"', "workers must be an integer >= 0, got 'two'."),
         ("clip = -1.0", "clip must be"),
     ],
 )
