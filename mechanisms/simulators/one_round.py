@@ -19,7 +19,24 @@ from mechanisms.simulators.rounds import CollapsedTable, DenseRound, TableRound,
 
 @answers(reads_tables=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OneRound(Described):
+class _Round(Described):
+    """What both simulators of a round are given."""
+
+    normalise_by: Normaliser
+    rate: float
+    clip: float
+    noise_multiplier: float
+
+    def __post_init__(self):
+        check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
+
+    def divisor(self, records: int) -> float | None:
+        """What the noisy sum is divided by; None where it depends on the batch."""
+        return divisor(self.normalise_by, records=records, rate=self.rate)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRound(_Round):
     """One round of DP-SGD on an array of per-example gradients.
 
     Every record joins the batch with probability ``rate``; gradients are clipped to ``clip`` in l2; the sum gets
@@ -44,18 +61,6 @@ class OneRound(Described):
       >>> step.divisor(records=4), step.divisor(records=5)  # which tells the two datasets apart
       (2.0, 2.5)
     """
-
-    normalise_by: Normaliser
-    rate: float
-    clip: float
-    noise_multiplier: float
-
-    def __post_init__(self):
-        check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
-
-    def divisor(self, records: int) -> float | None:
-        """What the noisy sum is divided by; None where it depends on the batch."""
-        return divisor(self.normalise_by, records=records, rate=self.rate)
 
     def collapsed(self) -> CollapsedRound:
         """The same law through sufficient statistics."""
@@ -88,9 +93,9 @@ one_round = OneRound
 """The constructor, by the name that suites and records use."""
 
 
-@answers(reads_tables=True, kind="collapsed")
+@answers(kind="collapsed")
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CollapsedRound(Described):
+class CollapsedRound(_Round):
     """One round of DP-SGD through sufficient statistics: ``one_round(...).collapsed()``.
 
     The update in the span of the gradients, with the mean square of the rest: the same law, O(1) in the dimension. The
@@ -116,18 +121,6 @@ class CollapsedRound(Described):
       >>> collapsed_round(**given) == mechanisms.one_round(**given).collapsed()
       True
     """
-
-    normalise_by: Normaliser
-    rate: float
-    clip: float
-    noise_multiplier: float
-
-    def __post_init__(self):
-        check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
-
-    def divisor(self, records: int) -> float | None:
-        """What the noisy sum is divided by; None where it depends on the batch."""
-        return divisor(self.normalise_by, records=records, rate=self.rate)
 
     def release_on(self, dataset: Any) -> CollapsedTable:
         """The round on a GradientTable."""
