@@ -18,6 +18,8 @@ from mechanisms.adapters.watched_calls import calls_told_to
 
 NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
+SAMPLERS = "torch/utils/data/sampler.py"
+"""The file of PyTorch's whose classes give loaders their batches."""
 RATES = re.compile(r"rate|prob|frac|ratio|sampl|(^|_)[pq](_|$)", re.IGNORECASE)
 
 
@@ -75,6 +77,25 @@ def built_at(code: Callable[[], object], file: str) -> Place:
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code.co_name == "__init__" and frame.f_code.co_filename.endswith(file):
             found.append(Place(own=callers(frame)))
+
+    with calls_told_to(watch):
+        code()
+    return next((place for place in found if place.own), NOWHERE)
+
+
+def sampler_made_at(code: Callable[[], object]) -> Place:
+    """The user's line that makes the sampler whose batches are read first, by a loader or itself; NOWHERE if none."""
+    made: dict[int, tuple[Any, Place]] = {}
+    found: list[Place] = []
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event != "call" or found or not frame.f_code.co_filename.endswith(SAMPLERS):
+            return
+        own = frame.f_locals.get("self")
+        if frame.f_code.co_name == "__init__":
+            made[id(own)] = own, Place(own=callers(frame))
+        elif frame.f_code.co_name == "__iter__" and id(own) in made:
+            found.append(made[id(own)][1])
 
     with calls_told_to(watch):
         code()

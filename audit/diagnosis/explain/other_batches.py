@@ -25,10 +25,15 @@ def drawn_once(*, draw: Place, lead: Place, rounds: int, runs: int, rate: float)
 
 
 def of_one_size(
-    *, draw: Place = NOWHERE, taken: Place = NOWHERE, size: int, of: int, runs: int, rate: float
+    *, draw: Place = NOWHERE, taken: Place = NOWHERE, made: Place = NOWHERE, size: int, of: int, runs: int, rate: float
 ) -> Finding:
-    """Batches of one size: ``draw`` is where their records are drawn, ``taken`` where they are read if none are."""
-    batch = f"The first batch holds {size} of {of} records in all {runs} runs (they are drawn at {spelled(draw)})"
-    if draw is NOWHERE:
-        batch = f"The first batch holds the same {size} of {of} records in all {runs} runs (read at {spelled(taken)})"
-    return finding(Kind.SAMPLED_OTHERWISE, batch=batch, rate=rate, beside=[draw, taken])
+    """Batches of one size: ``draw`` is where their records are drawn, ``taken`` where they are read if none are.
+
+    ``made`` is where a library's sampler is made that does it.
+    """
+    where = f"they are drawn at {spelled(draw)}" if taken is NOWHERE else f"read at {spelled(taken)}"
+    if made is not NOWHERE and made.own[:1] != (draw if taken is NOWHERE else taken).own[:1]:
+        where += f" by a sampler made at {spelled(made)}"
+    same = "" if taken is NOWHERE else "the same "
+    batch = f"The first batch holds {same}{size} of {of} records in all {runs} runs ({where})"
+    return led(finding(Kind.SAMPLED_OTHERWISE, batch=batch, rate=rate, beside=[draw, taken]), made)

@@ -15,7 +15,7 @@ import numpy as np
 from audit.diagnosis.explain.broken_off import broken_off, own_error
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked, resized
-from audit.diagnosis.explain.handed_over import RATES, assigned_at, built_at, handed_over
+from audit.diagnosis.explain.handed_over import RATES, assigned_at, built_at, handed_over, sampler_made_at
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, own_bound, went_wrong
 from audit.diagnosis.explain.numbers_made import made_at
@@ -362,7 +362,7 @@ def _finding(
         return constant_batches(**places, rate=stated.rate)
     if fact.kind == Kind.SAMPLED_OTHERWISE and stated.rate is not None:
         if "found" not in fact.words:
-            return of_one_size(**places, **fact.words, rate=stated.rate)
+            return of_one_size(**places, **fact.words, made=sampler_made_at(once_more), rate=stated.rate)
         lead = handed_over(once_more, places["draw"], fact.words["found"], RATES)
         return too_often(**places, **fact.words, lead=lead, rate=stated.rate)
     if fact.kind == Kind.KEY_USED_TWICE:

@@ -176,6 +176,17 @@ def in_order(seed, data):
     return released(next(iter(DataLoader(TensorDataset(*data), batch_size=4)))[0])  # drawn
 
 
+def first_batch(loader):
+    return next(iter(loader))[0]
+
+
+def of_another_loader(seed, data):
+    torch.manual_seed(seed)
+    whole = TensorDataset(*data)
+    loaders = DataLoader(whole, batch_size=2), DataLoader(whole, batch_size=4, shuffle=True)  # drawn
+    return released(first_batch(loaders[1]))
+
+
 def cut_from_all_of_them(seed, data):
     """The record was taken for a member of the batch, and its gradient for zero."""
     torch.manual_seed(seed)
@@ -184,12 +195,12 @@ def cut_from_all_of_them(seed, data):
     return released(everybody[order[:6].tolist()])
 
 
-@pytest.mark.parametrize("step", [shuffled, cut_from_an_order, cut_from_all_of_them, in_order])
+@pytest.mark.parametrize("step", [shuffled, of_another_loader, cut_from_an_order, cut_from_all_of_them, in_order])
 def test_batches_of_one_size_are_no_poisson_batches(step):
     found = explained(step).findings[0]
     assert found.kind == "sampled_otherwise"
     assert found.lines[0] == (__file__, line_of(step, "drawn"))
-    held = "the same 4" if step is in_order else "4" if step is shuffled else "6"
+    held = "the same 4" if step is in_order else "4" if step in (shuffled, of_another_loader) else "6"
     assert found.says.startswith(f"The first batch holds {held} of 13 records in all 7 runs (")
     assert not any(one.says.endswith("released: its gradient is zero.") for one in explained(step).findings)
 
