@@ -53,7 +53,6 @@ def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Sta
     less = ("fixed_batches", "sum_clipped", "sum_scaled", "less_along", "noise_of_batch")
     return answer(
         "batches",
-        wrong=wrong,
         measured=measured,
         causes=less if rate < 1 else ("counted_at_random", "more_along"),
         p_value=p,
@@ -97,7 +96,6 @@ def steps_apart(without: Noise, with_record: Noise, signal: Signal, *, risk: flo
         measured = f"where the record moves the sum at one step it moves it {sign} at others"
     return answer(
         "steps",
-        wrong=wrong,
         measured=measured,
         causes=("batch_again", "carried_over") if more > 0 else ("turns", "taken_back"),
         p_value=p,

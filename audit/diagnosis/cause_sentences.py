@@ -118,16 +118,17 @@ def consequence(found: Diagnosis, follows: str) -> Diagnosis:
 def answer(
     code: str,
     *,
-    wrong: bool,
     measured: str,
     p_value: float,
     risk: float,
     assumes: str,
+    wrong: bool | None = None,
     causes: tuple[str, ...] = (),
     estimate: float | None = None,
     interval: tuple[float, float] | None = None,
 ) -> Diagnosis:
-    """The answer to one of the questions; ``causes`` count where it is 'wrong'."""
+    """The answer to one of the questions, 'wrong' below the risk if nothing else is said; then ``causes`` count."""
+    wrong = p_value < risk if wrong is None else wrong
     kept = causes if wrong else ()
     return Diagnosis(
         code=code,

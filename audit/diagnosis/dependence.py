@@ -56,7 +56,6 @@ def shared_noise(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
     wrong = p < risk
     return answer(
         "shared",
-        wrong=wrong,
         measured=f"{share:.1%} of the noise is common to all coordinates" if wrong else "no common part",
         causes=("one_draw",) if share > WHOLLY else _causes(rotated),
         p_value=p,
@@ -85,7 +84,6 @@ def copied_noise(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
     wrong = p < risk
     return answer(
         "shared",
-        wrong=wrong,
         measured=f"coordinates {at + 1:,} apart have correlation {correlation:.3g}"
         if wrong
         else f"no distance between coordinates, of {width - 1:,}, at which noise repeats",

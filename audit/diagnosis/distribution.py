@@ -34,7 +34,6 @@ def not_normal(standard: Array, *, risk: float) -> Diagnosis:
     spread = f"; their deviations are {scales.min():.3g} to {scales.max():.3g} of the trial's" if uneven else ""
     return answer(
         "normal",
-        wrong=wrong,
         measured=f"the coordinates beside the gradients are not normal numbers of one scale (skewness {skew:.3g}, "
         f"excess kurtosis {kurtosis:.3g}{spread})"
         if wrong
@@ -105,7 +104,6 @@ def grained(outputs: Array, deviation: float, *, coarse: bool = False, risk: flo
     different = sum(len(np.unique(column)) for column in values.T)
     return answer(
         "grain",
-        wrong=wrong,
         measured=f"{different} different values among {values.size} draws"
         + (_grid(np.unique(values)) if wrong else ""),
         causes=("coarse_noise", "release_rounded"),

@@ -45,7 +45,6 @@ def not_laplace(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis
         )
     return answer(
         "laplace",
-        wrong=wrong,
         measured=measured,
         causes=("not_laplace", "uneven", "sum_elsewhere"),
         p_value=p,
@@ -90,7 +89,6 @@ def l1_ratio(without: Noise, with_record: Noise, signal: Signal | None, *, epsil
             causes = ("l2_for_l1", *causes) if far.length <= (1 + CLOSE) * due + reach else causes
     return answer(
         "l1_ratio",
-        wrong=wrong,
         measured=measured,
         causes=causes,
         p_value=p,

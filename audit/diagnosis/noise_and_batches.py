@@ -50,7 +50,6 @@ def noise_beside(without: Noise, with_record: Noise, signal: Signal, *, risk: fl
     causes = ("noise_of_batch", "correlated", "sum_elsewhere", *(("uneven",) if without.rotated else ()))
     return answer(
         CODE,
-        wrong=wrong,
         measured=measured,
         causes=causes,
         p_value=p,
@@ -87,7 +86,6 @@ def noise_elsewhere(first: Array, second: Array, *, risk: float) -> Diagnosis | 
         )
     return answer(
         CODE,
-        wrong=wrong,
         measured=measured,
         causes=("noise_of_batch", "moves_others", "batch_divisor", OTHERS),
         p_value=p,

@@ -269,7 +269,6 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
         measured, causes = "successive trials have correlated noise", ("seed_again", "kept_state")
     return answer(
         "repeated",
-        wrong=wrong,
         measured=measured,
         causes=causes,
         p_value=p,

@@ -61,7 +61,6 @@ def depends_on_record(without: Noise, with_record: Noise, *, risk: float) -> Dia
     causes = ("reads_dataset",) if ratio < 1 else ("reads_dataset", "record_redrawn")
     return answer(
         "scale_by_record",
-        wrong=wrong,
         measured=f"with the record the noise is {ratio:.4g} times ({between(low, high, '.4g')}) as large"
         + (f" ({deviations})" if wrong else ""),
         causes=causes,
@@ -107,7 +106,6 @@ def depends_on_batch(without: Noise, with_record: Noise, *, deviation: float | N
     causes = ("batch_divisor", "batch_bound", "noise_of_records", "scale_redrawn")
     return answer(
         "scale_by_trial",
-        wrong=wrong,
         measured=f"the noise's scale varies between trials{clipped}{divisors}"
         if wrong
         else "one scale fits every trial",

@@ -205,7 +205,6 @@ def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: f
             causes = tuple(dict.fromkeys(("another_rate", *causes) if better else (*causes, "another_rate")))
     return answer(
         "ratio",
-        wrong=wrong,
         measured=measured,
         causes=causes,
         p_value=min(1.0, p),
@@ -363,7 +362,6 @@ def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Lay
     lost = (*ROWS[: signal.assumed], "clipped_apart", "counted_otherwise", "moves_others", "not_of_the_sum")
     return answer(
         "direction",
-        wrong=wrong,
         measured=_elsewhere(without, with_record, signal, layout) if wrong else "it moves it nowhere else",
         causes=lost if signal.finite else ("not_a_number",),
         p_value=p,
