@@ -263,7 +263,7 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
         draws = "one draw" if distinct == 1 else f"{distinct:,} different draws"
         measured, causes = f"trials repeat: {draws} of noise in {len(rows):,} trials", ("seed_again",)
         if own == [1, 1] and distinct == 2:
-            measured, causes = f"{measured}, one for each dataset", ("seed_of_dataset", "seed_again")
+            measured, causes = f"{measured}, one for each dataset", ("seed_again", "seed_of_dataset")
         causes += () if _chance_of_equals(rows) < risk else ("coarse_noise",)
     elif wrong:
         measured, causes = "successive trials have correlated noise", ("seed_again", "kept_state")

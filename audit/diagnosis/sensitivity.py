@@ -10,6 +10,7 @@ import numpy as np
 from scipy import special
 
 from audit.diagnosis.cause_sentences import answer
+from audit.diagnosis.clipped_parts import as_parts
 from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.noise import Array, Noise
 from audit.diagnosis.signal import Signal
@@ -396,4 +397,5 @@ def _elsewhere(without: Noise, with_record: Noise, signal: Signal, layout: Layou
     excess = np.abs(difference - (difference @ unit) * unit)
     mask = excess > 0.5 * float(excess.max())
     own = "its row, which is taken for its gradient" if signal.assumed else "its gradient"
-    return f"the record does not move the sum along {own}; it moves it most on {places(mask, layout)}"
+    parts = as_parts(without.outputs, with_record.outputs, signal.by_parts)
+    return f"the record does not move the sum along {own}; it moves it most on {places(mask, layout)}{parts}"

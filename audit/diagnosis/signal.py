@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
+from audit.diagnosis.clipped_parts import moves_by_parts
 from distinguishers.exact.batches import Pair, read_pair
 from guarantees.checks import require
 from mechanisms.pairs.neighbours import GradientTable, Neighbours
@@ -43,6 +45,8 @@ class Signal:
     rounds: int
     finite: bool
     """Whether the record's gradient is made of numbers; one that is not must count as zero."""
+    by_parts: Mapping[str, np.ndarray]
+    """What it adds in one round if parts of its gradient are clipped by themselves."""
     assumed: bool
     """Whether the rows of a plain array are taken for gradients, which nobody says they are."""
 
@@ -105,6 +109,9 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
         records_with=found.records_with,
         rounds=rounds,
         finite=finite,
+        by_parts={}
+        if clip is None or rounds > 1
+        else moves_by_parts(*_dense(found, np.stack(ends)), clip=clip, layout=layout),
         assumed=not isinstance(neighbours.without, GradientTable),
     )
 

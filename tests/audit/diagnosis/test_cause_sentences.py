@@ -400,6 +400,30 @@ def test_less_noise_and_a_larger_bound_are_told_apart_where_the_other_records_sh
     assert {"less_noise", "larger_bound"} <= set(either.causes)
 
 
+UNEVEN_ROW = np.r_[np.full(4, 5.0), np.full(WIDTH - 4, 0.3)]
+TENSORS = Layout(names=("bias", "weight"), shapes=((4,), (WIDTH - 4,)))
+
+
+@pytest.mark.parametrize(
+    ("moved", "says"),
+    [
+        (np.clip(UNEVEN_ROW, -1, 1), ", as if each of its numbers were clipped by itself."),
+        (np.r_[np.full(4, 0.5), np.full(WIDTH - 4, 1 / 6)], ", as if each of its tensors were clipped by itself."),
+        (UNEVEN_ROW[::-1] / 5, None),
+    ],
+    ids=["numbers", "tensors", "elsewhere"],
+)
+def test_what_is_clipped_by_itself_is_named_where_the_record_moves_so(moved, says):
+    """Clipped by value: only that the record does not move along its gradient was said."""
+    rng = np.random.default_rng(6)
+    noise = 0.2 * rng.standard_normal((2, TRIALS, WIDTH))
+    pair = mechanisms.neighbours_from_gradients(np.zeros((OTHERS, WIDTH)), UNEVEN_ROW)
+    found = diagnose(noise[0], noise[1] + moved, pair, clip=1.0, noise_multiplier=0.2, risk=0.01, layout=TENSORS)
+    (answer,) = (answer for answer in found if answer.code == "direction")
+    assert answer.wrong
+    assert says in answer.says if says else "as if" not in answer.says
+
+
 def test_the_number_of_records_is_no_cause_where_the_record_moves_the_sum_otherwise():
     for name in ("less noise", "not clipped", "larger bound, divided by it"):
         assert not any("count_divides" in answer.causes for answer in said(FAULTS[name])), name
