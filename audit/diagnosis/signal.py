@@ -13,11 +13,14 @@ import numpy as np
 from audit.diagnosis.clipped_parts import moves_by_parts
 from distinguishers.exact.batches import Pair, read_pair
 from guarantees.checks import require
-from mechanisms.pairs.neighbours import GradientTable, Neighbours
+from mechanisms.pairs.neighbours import Neighbours
+from mechanisms.pairs.record_pairs import add_record, pair, replace_record, zero_out
 from mechanisms.release import Layout
 
 MOST_DENSE = 2**26
 """Entries of a basis that is held in full."""
+OF_RECORDS = tuple(made.__name__ for made in (pair, add_record, replace_record, zero_out))
+"""Names of pairs whose rows may be anything."""
 MOST_PARTS = 1024
 """Directions of tensors taken one by one; turning outputs away from more takes minutes."""
 
@@ -48,7 +51,7 @@ class Signal:
     by_parts: Mapping[str, np.ndarray]
     """What it adds in one round if parts of its gradient are clipped by themselves."""
     assumed: bool
-    """Whether the rows of a plain array are taken for gradients, which nobody says they are."""
+    """Whether rows of the user's own data are taken for gradients, which nobody says they are."""
 
     @property
     def length(self) -> float:
@@ -65,8 +68,8 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
     """The signal of a pair of gradients: one row a record, or one that holds its gradients at all rounds."""
     if getattr(neighbours.without, "ndim", 2) == 1:
         raise ValueError("the dataset is one vector, so every coordinate may move and none carries noise alone.")
-    finite, pair = _finite(neighbours)
-    found = read_pair(pair)
+    finite, kept = _finite(neighbours)
+    found = read_pair(kept)
     rounds = 1 if layout is None or layout.rounds is None else layout.rounds
     size = found.dimension if layout is None else layout.entries
     require("the pair", found.dimension * rounds in (size, size * rounds), f"of {size} coordinates", found.dimension)
@@ -112,7 +115,7 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
         by_parts={}
         if clip is None or rounds > 1
         else moves_by_parts(*_dense(found, np.stack(ends)), clip=clip, layout=layout),
-        assumed=not isinstance(neighbours.without, GradientTable),
+        assumed=neighbours.name in OF_RECORDS,
     )
 
 
