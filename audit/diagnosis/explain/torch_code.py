@@ -53,7 +53,7 @@ from audit.diagnosis.explain.sentences import (
     too_little,
     used_twice,
 )
-from audit.diagnosis.explain.wrong_lengths import each_alone, wrong_factor
+from audit.diagnosis.explain.wrong_lengths import SLACK, each_alone, wrong_factor
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise
@@ -63,8 +63,6 @@ if TYPE_CHECKING:
 
     from mechanisms.pairs.neighbours import Neighbours
 
-SLACK = 0.02
-"""By which a length may exceed the clipping norm: rounding."""
 DRAWS_NOTHING = "{name} draws nothing with PyTorch, whose random numbers alone are followed"
 NORMALISED, NORMALISING = "batch normalisation", "torch/nn/modules/batchnorm.py"
 """What mixes records, and the file of PyTorch's whose classes do it."""

@@ -13,7 +13,7 @@ from audit.diagnosis.explain.numbers_given import returned_at
 from audit.diagnosis.explain.places import NOWHERE, Place, function_around, handed_out, place, spelled
 
 SLACK = 0.02
-"""By which a length may differ from another: rounding."""
+"""By which a length, or a factor, may differ from another or exceed a bound: rounding."""
 LENGTHS = re.compile(r"def (?!\w*sq)\w*(norm|length|magnitude)", re.IGNORECASE)
 """Functions that should not make squares."""
 SAME = 1e-4

@@ -15,12 +15,10 @@ from audit.diagnosis.explain.jaxprs.facts import Release, Weight
 from audit.diagnosis.explain.places import Frame, Place, function_around, handed_out, spelled, taken_apart
 from audit.diagnosis.explain.sentences import clipped_apart
 from audit.diagnosis.explain.watched_code import tell_calls
-from audit.diagnosis.explain.wrong_lengths import mismeasured
+from audit.diagnosis.explain.wrong_lengths import SLACK, mismeasured
 
 ALIKE = 1e-5
 """Relative difference of factors that are one number, computed leaf by leaf."""
-SLACK = 0.02
-"""By which a length may differ from the bound: rounding."""
 
 
 def parts_apart(

@@ -16,8 +16,7 @@ from audit.diagnosis.explain.jaxprs.group_clipping import GROWN, SCALES, clipped
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, listed
 from audit.diagnosis.explain.places import Place, handed_out, spelled
 from audit.diagnosis.explain.sentences import after_sum, clipped_sum_changed, found, led
-
-SLACK = 0.02
+from audit.diagnosis.explain.wrong_lengths import SLACK
 
 
 def unbounded_releases(program: Program, plain: Run, grown: Sequence[Run], stated: Stated) -> list[Finding]:

@@ -12,7 +12,7 @@ from audit.diagnosis.explain.jaxprs.facts import Gain, Weight
 from audit.diagnosis.explain.jaxprs.noise import SUMS
 from audit.diagnosis.explain.jaxprs.value import Value, first, host
 from audit.diagnosis.explain.places import Place
-from audit.diagnosis.explain.wrong_lengths import Number
+from audit.diagnosis.explain.wrong_lengths import SLACK, Number
 
 WEIGHING = frozenset({"mul", "div", "dot_general"})
 SAME_NUMBERS = frozenset(
@@ -24,8 +24,6 @@ MOST_NUMBERS = 256
 """Of a record's own that one is said to be made of."""
 LENGTHENING = SUMS | WEIGHING | {"reduce_sum", "cumsum", "psum"}
 CUTTING = frozenset({"clamp", "min", "max"})
-SLACK = 0.02
-"""By which a length may grow: rounding."""
 KEEPS = SUMS | frozenset(
     {"broadcast_in_dim", "concatenate", "convert_element_type", "copy", "copy_p", "device_put", "expand_dims", "neg"}
     | {"optimization_barrier", "reduce_precision", "reshape", "slice", "squeeze", "stack", "stop_gradient", "transpose"}
