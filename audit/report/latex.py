@@ -330,6 +330,8 @@ def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
         ("could_not_run", "Could not be run"),
     ):
         found = [record for record in records if record.verdict == verdict]
+        # of one training its own sentence tells the verdict
+        found = [record for record in found if record.one_run is None or verdict == "violation"]
         names = [_short(visible(one.name)) for one in found if one.as_expected or verdict != "violation"]
         said += [f"{words}: {'; '.join(names)}."] if names else []
     missed = [one for one in records if one.ran and one.expect == "violation" != one.verdict]

@@ -78,13 +78,20 @@ def _sentence(record: AuditRecord, *, told: str) -> str:
     """What came out of one audit, and what was tested unless that is told already."""
     if not record.ran:
         return f"{record.name}: could not be audited against {in_words(record.claim)}. {record.reason}"
-    delta = f"{record.report_delta:g}"
     tested = _tested(record)
     return (
-        f"{record.name}: {'' if tested == told else f'{tested} '}The counts prove an epsilon of at least "
-        f"{at_least(record.epsilon(record.report_delta))} at delta {delta}, a delta of at least "
-        f"{at_least(record.delta(0.0))} at epsilon 0 and a mu of at least {at_least(record.mu)}. "
+        f"{record.name}: {'' if tested == told else f'{tested} '}{_proven(record)} "
         f"Verdict: {readable(record.verdict)}{_why(record)}.{_suspected(record)}"
+    )
+
+
+def _proven(record: AuditRecord) -> str:
+    epsilon, delta, at = record.epsilon(record.report_delta), record.delta(0.0), f"{record.report_delta:g}"
+    if not (epsilon or delta or record.mu):
+        return f"The counts prove no epsilon above 0 at delta {at}, no delta above 0 at epsilon 0 and no mu above 0."
+    return (
+        f"The counts prove an epsilon of at least {at_least(epsilon)} at delta {at}, a delta of at least "
+        f"{at_least(delta)} at epsilon 0 and a mu of at least {at_least(record.mu)}."
     )
 
 

@@ -70,6 +70,13 @@ def test_how_many_canaries_would_do_is_the_same_when_it_is_computed_again(claim,
         assert again.verdict == "violation"
 
 
+def test_a_paper_tells_the_verdict_once_and_of_nothing_proven_that_it_is_nothing():
+    record = as_record(trained(guarantees.gaussian(mu=1.5), shift=0.0, name="once"))
+    assert (record.verdict, record.epsilon(1e-5), record.mu) == ("inconclusive", 0.0, 0.0)
+    assert files((record,), title="t")["methods.tex"].lower().count("inconclusive") == 1
+    assert "The counts prove no epsilon above 0 at delta 1e-05" in statement((record,))
+
+
 @pytest.mark.parametrize("which", [0, 1])
 def test_every_number_is_verified_and_a_changed_one_is_wrong(folder, which):
     record = audit.load_records(folder / "records.json")[which]
