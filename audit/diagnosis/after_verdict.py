@@ -15,9 +15,8 @@ from typing import Any
 
 import jax
 
-from audit.diagnosis.all_questions import FEWEST_TRIALS, Law, diagnose, drawn_in_time
+from audit.diagnosis.all_questions import FEWEST_TRIALS, diagnose, drawn_in_time
 from audit.diagnosis.claim_alone import (
-    CLOSE,
     allowed_to_any,
     allowed_to_normal,
     beyond_what_was_told,
@@ -26,7 +25,7 @@ from audit.diagnosis.claim_alone import (
 from audit.diagnosis.clear_coordinates import clear_coordinates
 from audit.diagnosis.constant_release import constant_release, never_varied
 from audit.diagnosis.cut_noise import cut_noise
-from audit.diagnosis.explain.dispatch import positive, promised, stated_by
+from audit.diagnosis.explain.dispatch import positive, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
 from audit.diagnosis.noise import Array
 from audit.diagnosis.noise_and_batches import SHARE as NOISE_OF_BATCHES
@@ -36,11 +35,12 @@ from audit.diagnosis.rank import rate_first, without_praise
 from audit.diagnosis.signal import read_signal
 from audit.diagnosis.step_moves import step_moves
 from audit.diagnosis.step_noise import about_steps
+from audit.diagnosis.told_by_record import adds_noise, law, rate_is_told, stated, steps_of, to_tell
 from audit.diagnosis.whole_release import about_whole_release
 from audit.power.less_noise import Sampled, sampled
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction
-from audit.record.record import AuditRecord, ClaimPart
+from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable, BothSides, both_sides, is_foreign
 from audit.trials.kept_outputs import most_looked_at
 from audit.trials.keys import audit_keys, both_keys
@@ -218,7 +218,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
             return (not_asked(reason),)
         if getattr(neighbours.without, "ndim", 0) != MATRIX:
             reason = f"the pair {neighbours.name!r} holds data, not gradients."
-        untold = not_asked(f"{reason} {_tell(record, gradients=True)}", code=NOT_TOLD)
+        untold = not_asked(f"{reason} {to_tell(record, gradients=True)}", code=NOT_TOLD)
         return (untold, *_of_the_claim(asked, asked.risk))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
         reason = "fewer than two coordinates carry noise alone"
@@ -230,7 +230,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
             few = f"{counted(signal.dimension, 'released number')} cannot show the noise apart from the record's part."
         return (not_asked(few, code=NOT_TOLD), *_of_the_claim(asked, asked.risk))
     clip, noise_multiplier, rate = stated(record)
-    told = mechanism.gradients_told is None or _rate_is_told(record)
+    told = mechanism.gradients_told is None or rate_is_told(record)
     layout, (first, second) = asked.sides.layout(), asked.outputs(signal.dimension)
     shown, remarks = "its outputs show", ()
     if asked.rounds > 1:
@@ -267,7 +267,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
     reason = "how large the noise should be, and what it is compared with, is not known."
     return (
         *answers,
-        not_asked(f"{reason} {_tell(record, gradients=not mechanism.gradients_told)}".rstrip(), code=NOT_TOLD),
+        not_asked(f"{reason} {to_tell(record, gradients=not mechanism.gradients_told)}".rstrip(), code=NOT_TOLD),
     )
 
 
@@ -283,49 +283,14 @@ def _with_later_steps(asked: _Asked, answers: tuple[Diagnosis, ...]) -> tuple[Di
     return (steps, *(answer for answer in answers if answer.code != "claim"))
 
 
-def _tell(record: AuditRecord, *, gradients: bool) -> str:
-    """What to do where something is not known of the code: which of the numbers, and whether its gradients."""
-    known, own = stated(record)[0] is not None, record.mechanism.parameters
-    untold = [f"{name}=" for name in ("clip", "noise_multiplier") if not known and positive(own.get(name)) is None]
-    if gradients:
-        untold.append("gradients= (a function of the dataset; loss= is enough for torch_training and jax_training)")
-    if not untold:
-        return ""
-    *others, last = untold
-    what = f"{', '.join(others)} and {last}" if others else last
-    return (
-        f"Pass {what} to torch_training, jax_training, callable_step, command_step or mechanism to have the noise, the "
-        "clipping and the divisor checked one by one."
-    )
-
-
 def _adds_up_steps(record: AuditRecord, mechanism: Auditable) -> bool:
     """Whether one output holds several steps, or nobody says how many, whose gradients may follow earlier steps."""
-    return _follows_steps(mechanism) and record.releases == "final" and _steps(record) != 1
+    return _follows_steps(mechanism) and record.releases == "final" and steps_of(record) != 1
 
 
 def _follows_steps(mechanism: Auditable) -> bool:
     """Whether gradients may follow earlier steps; those of simulators without a network stay as they are."""
     return mechanism.gradients_told is not None or mechanism.coordinates is not None
-
-
-def _steps(record: AuditRecord) -> int | None:
-    """Of the training, as it was counted or else as the claim counts them."""
-    return record.claim.steps if record.steps is None else record.steps
-
-
-def law(record: AuditRecord) -> Law:
-    """The law of the noise that the claim names, or else the mechanism; many claims name none."""
-    if record.claim.name == "laplace":
-        return "laplace"
-    normal = promised(record.claim) or positive(record.mechanism.parameters.get("noise_multiplier"))
-    return "normal" if normal else "any"
-
-
-def _adds_noise(claim: ClaimPart) -> bool:
-    """Whether a release that keeps the claim is, as a rule, a number of the data plus noise: nothing is sampled."""
-    pure = claim.name == "epsilon_delta" and not claim.parameters.get("delta")
-    return claim.times == 1 and (pure or claim.name in ("laplace", "gaussian"))
 
 
 MATRIX = 2
@@ -350,7 +315,7 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = T
     try:
         first, second = asked.outputs(layout.entries, place=place)
         claim = asked.record.claim
-        batches, whole = sampled(claim), whole and _adds_noise(claim)
+        batches, whole = sampled(claim), whole and adds_noise(claim)
         aside = NOISE_OF_BATCHES * risk if batches is not None and not whole else 0.0
         share = (risk - aside) / (2 + whole + (asked.rounds > 1))
         clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share / 2)
@@ -411,27 +376,3 @@ def _gradients(asked: _Asked, read_as: Neighbours | None) -> Neighbours:
             "gradients; give the mechanism a gradients= function."
         )
     return neighbours
-
-
-def _rate_is_told(record: AuditRecord) -> bool:
-    """Whether claim or mechanism say how often a record is taken; a Gaussian claim of what was told says: always."""
-    own, claim = record.mechanism.parameters, record.claim.parameters
-    noise, mu = positive(own.get("noise_multiplier")), positive(claim.get("mu"))
-    whole = record.releases == "update" and noise is not None and mu is not None and mu * noise > 1 - CLOSE
-    return whole or bool(own.get("rate") or {"rate", "sample_rate"} & claim.keys())
-
-
-def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
-    """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm.
-
-    All are unknown where one output is made of several. A number chosen beforehand may divide them.
-    """
-    own, claim, pair = record.mechanism.parameters, record.claim.parameters, record.neighbours.parameters
-    source, clip = (own, own.get("clip")) if positive(own.get("noise_multiplier")) else (claim, pair.get("clip"))
-    clip, noise = positive(clip), positive(source.get("noise_multiplier"))
-    rates = (own.get("rate"), claim.get("sample_rate"), claim.get("rate"))
-    rate = next((found for found in map(positive, rates) if found is not None), 1.0)
-    several = record.claim.times > 1 or (record.releases == "final" and (_steps(record) or 1) > 1)
-    if clip is None or noise is None or (several and record.releases != "transcript"):
-        return None, None, 1.0
-    return clip, noise, min(rate, 1.0)

@@ -1,0 +1,67 @@
+"""What a record tells a diagnosis: clipping norm, noise, rate, steps, and what nobody has told."""
+
+from __future__ import annotations
+
+from audit.diagnosis.all_questions import Law
+from audit.diagnosis.claim_alone import CLOSE
+from audit.diagnosis.explain.dispatch import positive, promised
+from audit.record.record import AuditRecord, ClaimPart
+
+
+def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
+    """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm.
+
+    All are unknown where one output is made of several. A number chosen beforehand may divide them.
+    """
+    own, claim, pair = record.mechanism.parameters, record.claim.parameters, record.neighbours.parameters
+    source, clip = (own, own.get("clip")) if positive(own.get("noise_multiplier")) else (claim, pair.get("clip"))
+    clip, noise = positive(clip), positive(source.get("noise_multiplier"))
+    rates = (own.get("rate"), claim.get("sample_rate"), claim.get("rate"))
+    rate = next((found for found in map(positive, rates) if found is not None), 1.0)
+    several = record.claim.times > 1 or (record.releases == "final" and (steps_of(record) or 1) > 1)
+    if clip is None or noise is None or (several and record.releases != "transcript"):
+        return None, None, 1.0
+    return clip, noise, min(rate, 1.0)
+
+
+def law(record: AuditRecord) -> Law:
+    """The law of the noise that the claim names, or else the mechanism; many claims name none."""
+    if record.claim.name == "laplace":
+        return "laplace"
+    normal = promised(record.claim) or positive(record.mechanism.parameters.get("noise_multiplier"))
+    return "normal" if normal else "any"
+
+
+def rate_is_told(record: AuditRecord) -> bool:
+    """Whether claim or mechanism say how often a record is taken; a Gaussian claim of what was told says: always."""
+    own, claim = record.mechanism.parameters, record.claim.parameters
+    noise, mu = positive(own.get("noise_multiplier")), positive(claim.get("mu"))
+    whole = record.releases == "update" and noise is not None and mu is not None and mu * noise > 1 - CLOSE
+    return whole or bool(own.get("rate") or {"rate", "sample_rate"} & claim.keys())
+
+
+def adds_noise(claim: ClaimPart) -> bool:
+    """Whether a release that keeps the claim is, as a rule, a number of the data plus noise: nothing is sampled."""
+    pure = claim.name == "epsilon_delta" and not claim.parameters.get("delta")
+    return claim.times == 1 and (pure or claim.name in ("laplace", "gaussian"))
+
+
+def steps_of(record: AuditRecord) -> int | None:
+    """Of the training, as it was counted or else as the claim counts them."""
+    return record.claim.steps if record.steps is None else record.steps
+
+
+def to_tell(record: AuditRecord, *, gradients: bool) -> str:
+    """What to do where something is not known of the code: which of the numbers, and whether its gradients."""
+    known, own = stated(record)[0] is not None, record.mechanism.parameters
+    untold = [f"{name}=" for name in ("clip", "noise_multiplier") if not known and positive(own.get(name)) is None]
+    if gradients:
+        untold.append("gradients= (a function of the dataset; loss= is enough for torch_training and jax_training)")
+    if not untold:
+        return ""
+    *others, last = untold
+    what = f"{', '.join(others)} and {last}" if others else last
+    return (
+        f"Pass {what} to torch_training, jax_training, callable_step, command_step or mechanism to have the noise, the "
+        "clipping and the divisor checked one by one."
+    )
