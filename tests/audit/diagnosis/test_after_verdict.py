@@ -25,6 +25,7 @@ from audit.diagnosis.claim_alone import (
     moves_more_than_allowed,
 )
 from audit.diagnosis.signal import read_signal
+from audit.diagnosis.told_by_record import law, stated, to_tell
 from audit.policies.fixed import Fixed
 from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
@@ -194,18 +195,18 @@ def test_an_audit_that_stopped_early_is_diagnosed_from_as_many_outputs_as_a_whol
 
 
 def test_nominal_values_come_from_the_mechanism_or_else_from_the_claim(record):
-    assert after.stated(record) == (0.1, 10.0, 0.5)
+    assert stated(record) == (0.1, 10.0, 0.5)
     bare = dataclasses.replace(record, mechanism=dataclasses.replace(record.mechanism, parameters={}))
-    assert after.stated(bare) == (0.1, 10.0, 0.5)
+    assert stated(bare) == (0.1, 10.0, 0.5)
     unknown = dataclasses.replace(bare, claim=dataclasses.replace(bare.claim, parameters=plain({"mu": 1.0})))
-    assert after.stated(unknown) == (None, None, 1.0)
+    assert stated(unknown) == (None, None, 1.0)
 
 
 def test_the_law_of_the_noise_is_the_claims_or_else_the_mechanisms(record):
     bare = dataclasses.replace(record, mechanism=dataclasses.replace(record.mechanism, parameters={}))
 
     def under(claim, record=bare):
-        return after.law(dataclasses.replace(record, claim=claim_part(claim, 1e-5)))
+        return law(dataclasses.replace(record, claim=claim_part(claim, 1e-5)))
 
     assert under(guarantees.gaussian(mu=1.0)) == "normal"
     assert under(guarantees.laplace(epsilon=1.0)) == "laplace"
@@ -217,14 +218,14 @@ def test_the_law_of_the_noise_is_the_claims_or_else_the_mechanisms(record):
 def test_the_rate_may_be_the_accountants(record):
     told = dataclasses.replace(record.claim, parameters={"sample_rate": 0.25})
     step = dataclasses.replace(record.mechanism, parameters={"clip": 0.1, "noise_multiplier": 10.0})
-    assert after.stated(dataclasses.replace(record, claim=told, mechanism=step)) == (0.1, 10.0, 0.25)
+    assert stated(dataclasses.replace(record, claim=told, mechanism=step)) == (0.1, 10.0, 0.25)
 
 
 def test_no_noise_is_due_where_one_output_is_made_of_several(record):
     several = dataclasses.replace(record, claim=dataclasses.replace(record.claim, times=4))
-    assert after.stated(several) == (None, None, 1.0)
-    assert after.stated(dataclasses.replace(several, releases="transcript")) == after.stated(record)
-    assert after.stated(record) != (None, None, 1.0)
+    assert stated(several) == (None, None, 1.0)
+    assert stated(dataclasses.replace(several, releases="transcript")) == stated(record)
+    assert stated(record) != (None, None, 1.0)
 
 
 def taken_too_often(seed, rows, steps=3, rate=0.75):
@@ -347,8 +348,8 @@ def test_batches_that_vary_are_a_fault_only_where_somebody_says_how_often_record
 def test_a_simulator_whose_end_adds_up_steps_is_not_held_to_the_noise_of_one(record):
     claim = dataclasses.replace(record.claim, steps=3)
     end = dataclasses.replace(record, releases="final", claim=claim, steps=None)
-    assert after.stated(end) == (None, None, 1.0)
-    assert after.stated(dataclasses.replace(end, steps=1)) == after.stated(record)
+    assert stated(end) == (None, None, 1.0)
+    assert stated(dataclasses.replace(end, steps=1)) == stated(record)
 
 
 @pytest.mark.parametrize("kind", ["key_used_twice", "released_without_noise", "not_clipped"])
@@ -505,7 +506,7 @@ def test_only_what_is_not_told_is_asked_for(told, missing):
         neighbours=types.SimpleNamespace(parameters={}),
         releases="update",
     )
-    assert after._tell(record, gradients=True).startswith(missing)
+    assert to_tell(record, gradients=True).startswith(missing)
 
 
 def test_a_record_that_is_always_taken_may_be_the_cause_where_the_claim_samples():
@@ -595,8 +596,8 @@ def best_function(first, second):
 
 @pytest.mark.parametrize("size", [0.3, 1.0, 3.0])
 def test_no_function_of_a_release_moves_by_more_deviations_than_the_claim_allows_and_one_by_as_many(size):
-    for claim, law in ((guarantees.gaussian(mu=size), norm), (guarantees.laplace(epsilon=size), laplace)):
-        best = best_function(law(0.0), law(size))
+    for claim, family in ((guarantees.gaussian(mu=size), norm), (guarantees.laplace(epsilon=size), laplace)):
+        best = best_function(family(0.0), family(size))
         assert best <= allowed_to_any(claim) <= 1.002 * best
     for delta in (0.0, 0.1):
         divergence = delta + (1 - delta) * np.tanh(size / 2) ** 2
