@@ -134,6 +134,17 @@ def one_key_in_a_loop(key, data):
     return jax.lax.scan(body, START, (keys, jax.random.split(key_batch, STEPS))[0])[0]
 
 
+def one_key_for_all_steps(key, data):
+    key_noise, key_batch = jax.random.split(key)
+
+    def body(params, keys):
+        mask = coins(keys[0], 0.9, data)
+        return plus(params, scaled(-0.1, perturbed(keys[1], over_batch(mask, data, params)))), None
+
+    keys = jnp.stack([key_batch] * STEPS)  # BUG: one_key_for_all_steps
+    return jax.lax.scan(body, START, (keys, jax.random.split(key_noise, STEPS)))[0]
+
+
 def one_key_of_a_state(key, data):
     key_noise, key_batch = jax.random.split(key)
 

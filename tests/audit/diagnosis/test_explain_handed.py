@@ -26,6 +26,7 @@ WRONG = {
     "two_names": "key_used_twice",
     "shares_of_one_key": "key_used_twice",
     "one_key_in_a_loop": "key_used_twice",
+    "one_key_for_all_steps": "key_used_twice",
     "one_key_of_a_state": "key_used_twice",
     "rate_of_a_helper": "randomness_from_data",
     "rate_of_a_caller": "randomness_from_data",
@@ -39,6 +40,7 @@ WRONG = {
 SAID = {
     "copied_by_a_helper": "copies the key",
     "shares_of_one_key": "hands over the same key each time",
+    "one_key_for_all_steps": "copies the key",
     "one_key_of_a_state": "hands over the same key each time",
     "rate_of_a_helper": "compared with 0.5 for 4 records and 0.4 for 5 records",
     "mask_of_ones": "nothing random decides the mask or weight",

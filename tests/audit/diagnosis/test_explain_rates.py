@@ -211,3 +211,11 @@ def dropped(key, rows):
 @pytest.mark.parametrize("step", [with_batches(two_coins), with_batches(two_draws), flipped, dropped])
 def test_nothing_is_said_of_coins_that_do_not_take_the_record_too_often(step):
     assert told(step).findings == ()
+
+
+def test_what_later_rounds_read_without_noise_is_told_of_its_leaf():
+    earlier, leaf = (
+        Finding(kind=Kind.RELEASED_WITHOUT_NOISE, lines=tuple(("own.py", line) for line in lines), says="")
+        for lines in ((7, 12), (7, 20, 12))
+    )
+    assert without_consequences([earlier, leaf], uncoupled=False) == [leaf]

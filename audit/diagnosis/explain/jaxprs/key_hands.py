@@ -68,6 +68,8 @@ class Hands:
         """Calls, and keys that they have from the function around theirs."""
         self._given: set[tuple[int, int]] = set()
         """Calls, and keys that are arguments of theirs."""
+        self._by_jax: set[int] = set()
+        """Calls that a library makes, such as those of a loop's body."""
         self._copied: dict[int, Place] = {}
         """Where a function returned a list that holds a key twice, by the key."""
         self._running: dict[FrameType, int] = {}
@@ -78,8 +80,12 @@ class Hands:
             code()
         self._alive.clear()
 
-    def handed(self, first: Place, second: Place) -> Handed | None:
-        """Where the key of two draws, or of two derivations, was handed out twice; None if Python does not show it."""
+    def handed(self, first: Place, second: Place, *, of_state: bool) -> Handed | None:
+        """Where the key of two draws, or of two derivations, was handed out twice; None if Python does not show it.
+
+        ``of_state`` says that taking it out of a state is such a place: not where other keys are derived of it, or
+        where it is known what made it one of several that are alike.
+        """
         for number, other in enumerate(self._taken):
             if not other.is_at(second):
                 continue
@@ -87,14 +93,15 @@ class Hands:
                 if one.key == other.key and one.is_at(first):
                     return self._found(one, other)
         own = [one for one in self._taken if one.is_at(second)]
-        return self._from_outside(own[0]) if first.own == second.own and len(own) == 1 else None
+        return self._from_outside(own[0], of_state) if first.own == second.own and len(own) == 1 else None
 
-    def _from_outside(self, taken: _Taken) -> Handed | None:
+    def _from_outside(self, taken: _Taken, of_state: bool) -> Handed | None:
         """Where a function that runs in each step of a loop takes a key of the function around it, or of a state."""
         for depth, (call, _) in enumerate(taken.stack):
-            if (call, taken.key) in self._outside or (call, taken.key) not in self._given:
+            if (call, taken.key) in self._outside or (of_state and (call, taken.key) not in self._given):
                 at = _place(frame for _, frame in taken.stack[depth:])
                 return Handed(at=at, first=at)
+            of_state = of_state and call not in self._by_jax
         return None
 
     def _found(self, one: _Taken, other: _Taken) -> Handed | None:
@@ -130,6 +137,7 @@ class Hands:
             return
         elif event == "call":
             self._running[frame] = next(self._calls)
+            self._by_jax.update([self._running[frame]] if frame.f_back not in self._running else [])
         elif event == "return" and frame in self._running:
             self._leave(frame, self._running.pop(frame), returned)
 

@@ -198,8 +198,9 @@ def used_twice(pair: Pair, hands: Callable[[], Hands]) -> Finding:
 def _handed(pair: Pair, hands: Hands) -> tuple[Place, str]:
     """The line to look at first, and what it does, as a clause."""
     known = {pair.first.nearest, pair.second.nearest, None}
-    both = [(pair.first, pair.second), *([(pair.derived[0], pair.derived[1])] if pair.derived else [])]
-    out = next((handed for one in both if (handed := hands.handed(*one)) is not None), None)
+    out = hands.handed(pair.first, pair.second, of_state=pair.copied is None)
+    if out is None and pair.derived:
+        out = hands.handed(*pair.derived[:2], of_state=False)
     if out is not None and out.copies:
         return out.at, f"{spelled(out.at)} copies the key"
     if out is not None and out.at.nearest in known:

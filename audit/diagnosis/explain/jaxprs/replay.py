@@ -118,8 +118,10 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     rounds = [releases for run in runs for releases in by_round(program, run).values()]
     together = dict.fromkeys(one.at for own in rounds for one in own if one.unknown == ROUNDS_TOGETHER)
     findings += [not_followed(f"{ROUNDS_TOGETHER}: {spelled(at)}", at) for at in together]
-    unfollowed = dict.fromkeys(place for run in runs for place in run.lockstep.meetings.unfollowed)
-    findings += [not_followed(f"{why}: {spelled(at)}", at) for why, at in unfollowed]
+    unfollowed: dict[str, dict[Place, None]] = {}
+    for why, at in (place for run in runs for place in run.lockstep.meetings.unfollowed):
+        unfollowed.setdefault(why, {}).setdefault(at)
+    findings += [not_followed(f"{why}: {', '.join(map(spelled, at))}", *at) for why, at in unfollowed.items()]
     findings += of_fixed_size(program, key, stated) if unfollowed else []
     if not _has_a_cause(findings):
         told = dict.fromkeys(one for run in runs for one in run.lockstep.meetings.idle)
@@ -222,6 +224,10 @@ def without_consequences(findings: Sequence[Finding], uncoupled: bool) -> list[F
             # a round that was followed has the noise that it has, whatever is not known of others
             kept |= {Kind.TOO_LITTLE_NOISE}
         return [finding for finding in findings if finding.kind in kept]
+    # what later rounds read without noise is told of its leaf, whose finding has more lines
+    without = [one for one in findings if one.kind == Kind.RELEASED_WITHOUT_NOISE]
+    twice = [one for one in without if any(set(one.lines) < set(more.lines) for more in without)]
+    findings = [one for one in findings if one not in twice]
     # what one step releases without noise changes every record of the next one
     # its lines: where its noise was taken from it, where others get theirs, and where it was summed
     bare = {frame for finding in findings if finding.kind == Kind.RELEASED_WITHOUT_NOISE for frame in finding.lines[:3]}

@@ -35,8 +35,8 @@ LEAST_SHARE = 0.6
 BEFOREHAND = "a number that was computed from the dataset before the release"
 FEWEST = 3
 """Records without which one more can be left out."""
-SHORT = 400
-"""Equations of a program that is replayed in about a second."""
+SHORT = 1000
+"""Equations of a program that is replayed in about two seconds."""
 SHORT_OUTPUT = 2**14
 MOST_NAMED = 4
 """Outputs that one sentence names beside the first."""
