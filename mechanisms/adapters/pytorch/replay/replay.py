@@ -15,6 +15,7 @@ from mechanisms.adapters.pytorch.replay.comparing import (
     length_of,
     releases_differ,
     round_costs,
+    size_of,
     together,
     unbounded,
 )
@@ -95,13 +96,9 @@ class Replay(Runs):
                     del largest[1:]
         reused = all(fact.kind == "key_used_twice" for fact in self._facts)
         own = {self._seed, stream_of(self._seed)}
-        if reused and not drawn_by_the_seed(other, own):
-            again = self._of_another_seed()
-            self._facts += (
-                []
-                if again is None
-                else self._constant(other, same_in_every_run(other, again, together([*other.outputs])))
-            )
+        if reused and not drawn_by_the_seed(other, own) and (again := self._of_another_seed()) is not None:
+            found = same_in_every_run(other, again, together([*other.outputs]))
+            self._facts += self._constant(other, found)
         elsewhere = any(other.draws[number].seed not in own for number in picking(other))
         if self._rate is not None and not self._facts and elsewhere and (again := self._of_another_seed()) is not None:
             self._facts += self._constant(other, same_batches_in_every_run(other, again))
@@ -270,9 +267,7 @@ class Replay(Runs):
             and (event.mixed or event.bent)
             and event.round <= self._last_round()
         ]
-        if not suspects:
-            return
-        if self._place is None:
+        if not suspects or self._place is None:
             return
         company = Company(one, other, pair, self._place, self._further)
         found = mixing(company, other, suspects, elsewhere=self._elsewhere(one, other))
@@ -321,9 +316,7 @@ class Replay(Runs):
             runs.append(run)
         times = lengths[1] / lengths[2]
         if times > MUCH:
-            event = max(
-                (other.releases.events[number] for number in moved), key=lambda found: float(found.difference.norm())
-            )
+            event = max((other.releases.events[number] for number in moved), key=size_of)
             stacks = {"at": event.stack, "origin": event.origin}
             self._say("not_clipped", stacks, scale=FACTOR, times=times, leaves=unbounded(other, runs, moved))
             return []
