@@ -82,6 +82,9 @@ class Run(Results, TorchDispatchMode):
         self._records = WeakTensorKeyDictionary()
         """Tensors that hold all records, each in its own row, and a number for each."""
         self._counted = itertools.count()
+        self._single = WeakTensorKeyDictionary()
+        """Records that were read alone, and a number for each."""
+        self._used: set[tuple[int, int, str, Stack]] = set()
         self._whole: set[int] = set()
         """Between which releases all records were taken over, and none of them singly so far."""
         self._drawn = 0
@@ -154,6 +157,7 @@ class Run(Results, TorchDispatchMode):
             self._records[out] = next(self._counted)
             self.batches[self.ledger.phase].clear()
             self.first_read = ()
+        self._use(name, args, out)
         if name in noise.NEW and isinstance(out, torch.Tensor):
             self._constants.put(out, Cell(drawn=stack()))
         if name == "lift_fresh" and not cells and tensors[0].numel() > 1:
@@ -186,6 +190,18 @@ class Run(Results, TorchDispatchMode):
             self.batches[phase].clear()
             self.first_read = self.first_read if phase else ()
         self.batches[phase] |= rows
+
+    def _use(self, name: str, args: Any, out: Any) -> None:
+        """Whether a record that was read alone is used twice at one place, as where a list of them repeats it."""
+        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
+        if first is None:
+            return
+        if name in ("select", "unbind") and first in self._records and not any(args[1:2]):
+            self._single |= {row: next(self._counted) for row in tensors_among(out)}
+        elif first in self._single:
+            use = self.ledger.phase, self._single[first], name, stack()
+            self.repeated = self.repeated or (use[-1] if use in self._used else ())
+            self._used.add(use)
 
     def _read_again(self, records: torch.Tensor, places: torch.Tensor, made: Stack) -> None:
         """The record is in two parts of one tensor of places; whoever reads the same part twice may sum it once."""
