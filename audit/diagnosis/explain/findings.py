@@ -46,8 +46,8 @@ NOTHING_STATED = (
 )
 
 LARGER_BOUND = (
-    "The record moves a sum by {most:.4g}, and the stated clipping norm allows {bound:.4g}: the code uses another norm "
-    "or other units. Only the noise over what the record moves was judged."
+    "The record moves a release by {most:.4g}, and the stated clipping norm allows {bound:.4g}: the code may use "
+    "another norm or other units, or release a sum in parts. Only the noise over what the record moves was judged."
 )
 
 CLOSE = 0.02

@@ -187,3 +187,13 @@ def test_a_factor_that_is_right_for_long_records_alone_is_found(factors):
     lines = [start + number for number, line in enumerate(source) if "# HERE" in line]
     assert [one.lines[0][1] for one in found] == lines, found
     assert all("times smaller to see this." in one.says for one in found)
+
+
+def test_noise_that_is_added_in_parts_covers_a_short_record():
+    def step(key, rows):
+        parts = [cut(jnp, rows[place::2]) for place in range(2)]
+        keys = jax.random.split(key)
+        return sum(part + 0.5**0.5 * jax.random.normal(own, (7,)) for part, own in zip(parts, keys, strict=True))
+
+    pair = mechanisms.pair(ROWS[:-1], ROWS)
+    assert not explain(step, pair, key=KEY, clip=1.0, noise_multiplier=1.0).findings
