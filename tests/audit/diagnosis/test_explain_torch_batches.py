@@ -255,7 +255,7 @@ def test_noise_for_an_empty_batch_is_found_wherever_it_is_drawn(step):
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_a_stated_bound_that_the_code_exceeds_is_told_beside_noise_that_is_enough(share):
     told = explained(noise_of_its_own, clip=share * steps.CLIP)
-    sentence = "The record moves a sum by 2, and the stated clipping norm allows 1: the code uses another norm"
+    sentence = "The record moves a release by 2, and the stated clipping norm allows 1: the code may use another norm"
     assert not told.findings
     assert (sentence in str(told)) == (share < 1)
 
