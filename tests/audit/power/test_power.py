@@ -28,7 +28,8 @@ def test_limits_at_many_counts_are_those_of_each_to_a_millionth_of_an_error(tria
         errors = np.linspace(low, high, GROUPS).astype(int)
         for risk in (0.4, 0.025, 1e-6):
             off = upper_limits(errors, trials, risk=risk) - clopper_pearson_upper(errors, trials, risk=risk)
-            assert np.abs(off).max() * trials < 1e-6
+            # limits of scipy 1.15 are rounded in the thirteenth digit
+            assert np.abs(off).max() * trials < max(1e-6, 3e-13 * trials)
 
 
 def with_advantage(claim, excess):
