@@ -135,7 +135,7 @@ def _enough(asked: Judge, found: tuple[Guesses, ...], chance: float, planned: Pl
     if planned is None:
         return enough
     more = _scaled(best, canaries / best.canaries)
-    return f"{enough}: audit.one_run(..., guesses=[({more.guessed_in}, {more.guessed_out})]), fixed before the training"
+    return f"{enough}: guesses=[({more.guessed_in}, {more.guessed_out})], fixed before the training"
 
 
 def _fewest(asked: Judge, found: tuple[Guesses, ...], chance: float, of: Planned) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from audit.bounds.guesses_in_turn import best_rule, guessed_in_turn
 from audit.one_run.judgement import by_epsilon
 from audit.one_run.procedure import FLIPS, judged, one_run
 from audit.one_run.result import OneRun
-from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked
+from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked, require
 from guarantees.claim import Claim
 from guarantees.vocabulary import Relation
 from mechanisms.pairs.coordinate_canaries import CoordinateCanaries, coordinate_canaries
@@ -45,6 +45,7 @@ def one_training(
     length: Positive = 10.0,
     risk: Share = 0.05,
     delta: Delta | None = None,
+    guesses: Sequence[tuple[int, int]] | None = None,
     claim: Claim | None = None,
     relation: Relation = "add_remove",
     seed: FromZero = 0,
@@ -72,6 +73,7 @@ def one_training(
       length: norm of a canary's gradient.
       risk: probability that any of the statements is wrong.
       delta: where epsilon is proven; by default the claim's, else 1e-5.
+      guesses: pairs (in, out) fixed before the training, as for ``one_run``; not with coins that are revealed in turn.
       claim: a promise to judge, if there is one.
       relation: what leaving a canary out does.
       seed: draws coins and batches; the training must not know it.
@@ -102,6 +104,7 @@ def one_training(
     """
     if reveal == "in_turn":
         _require_pure(delta, claim)
+        require("guesses", guesses is None, "left out where coins are revealed in turn", guesses)
     canaries = coordinate_canaries(weights, places=places, each=each, length=length, rate=rate, seed=seed)
     scale = {"clip": clip, "noise_multiplier": noise_multiplier}
     seen = _moved(train(canaries))
@@ -113,7 +116,15 @@ def one_training(
         return dataclasses.replace(found, conditions=(*found.conditions, *vouched), known=known)
     scores = canaries.scores(seen, **scale)
     found = one_run(
-        scores, canaries.guessed, risk=risk, delta=delta, claim=claim, relation=relation, seed=seed, name=name
+        scores,
+        canaries.guessed,
+        risk=risk,
+        delta=delta,
+        guesses=guesses,
+        claim=claim,
+        relation=relation,
+        seed=seed,
+        name=name,
     )
     if each > 1:
         vouched.append(

@@ -163,6 +163,14 @@ def test_a_pure_claim_is_judged_by_coins_revealed_in_turn():
     assert broken.verdict == "violation"
 
 
+def test_guesses_may_be_fixed_before_the_training():
+    setting = {"weights": WEIGHTS, "places": 500, "noise_multiplier": NOISE, "risk": 0.05}
+    found = audit.one_training(numpy_training(NOISE), guesses=[(30, 40)], **setting)
+    assert [(each.guessed_in, each.guessed_out) for each in found.guesses] == [(30, 40)]
+    with pytest.raises(ValueError, match="left out where coins are revealed in turn"):
+        audit.one_training(numpy_training(NOISE), guesses=[(30, 40)], delta=0.0, reveal="in_turn", **setting)
+
+
 def test_a_training_that_moves_no_weight_is_refused_before_it_is_judged():
     def stuck(canaries):
         for _ in canaries.batches(3):
