@@ -34,6 +34,7 @@ def record():
     return audit.run_audit(step, PAIR, policy=audit.Split(fit_trials=200), **GIVEN)
 
 
+@pytest.mark.long
 def test_the_program_gives_the_counts_of_the_record(record):
     names: dict[str, object] = {}
     exec(program(record), names)
