@@ -49,7 +49,7 @@ def changed(value: Any, rng: np.random.Generator) -> Any:
     if isinstance(value, int):
         return value + int(rng.choice([1, 2, 10])) if value == 0 or rng.random() < 0.5 else value - 1
     if isinstance(value, float):
-        return float(rng.choice([value * 0.97, value * 1.01, 0.9 * value + 0.01])) if value else 0.01
+        return float(rng.choice([value * 0.97, value * 1.01, 0.9 * value + 0.0123])) if value else 0.01
     if isinstance(value, str):
         words = {"violation": "no_violation_found", "no_violation_found": "violation", "above": "below", "inf": 9.0}
         return words.get(value, f"{value[:-1]}9" if rng.random() < 0.5 else f"{value} not")

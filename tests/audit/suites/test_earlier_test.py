@@ -31,5 +31,5 @@ def test_a_run_like_an_earlier_one_can_be_compared_with_it():
     assert sum(again[0].shares.values()) == pytest.approx(again[0].risk)
     assert compare(old, again, risk=0.01)[0].test is not None
     stopped = dataclasses.replace(old[0], policy={"kind": "anytime"})
-    with pytest.raises(SuiteError, match="cannot be used again"):
+    with pytest.raises(SuiteError, match="cannot be reused"):
         policy_of(stopped, where="s.toml:2")
