@@ -213,3 +213,6 @@ def test_noise_that_is_added_in_parts_covers_a_short_record():
     for number in range(3):
         told = explain(noise_of_two_halves, pair, key=jax.random.key(number), clip=1.0, noise_multiplier=1.0)
         assert not told.findings, told
+        rows = [(one.sensitivity, one.noise_deviation, one.multiplier) for one in told.rounds]
+        assert rows == [pytest.approx((1.0, 1.0, 1.0), rel=1e-4)] * 3
+        assert "in parts" not in str(told)

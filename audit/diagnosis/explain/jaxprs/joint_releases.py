@@ -19,6 +19,8 @@ from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, independent, side
 LINEAR = SUMS | MOVES | SAME | {"neg", "mul", "div", "cumsum", "dot_general"}
 AS_THEY_ARE = 1 - 1e-6
 """Share of what releases cost one by one from which on their sum hides nothing of them."""
+CANCELS = 1.02
+"""Times what coordinates would cost apart from which on their noise is told to cancel along the record."""
 UNTOLD = "it is seen only in sums with others, in more ways than are followed"
 UNSEEN = "the replay was broken off before anybody saw it"
 
@@ -216,44 +218,50 @@ class Together:
         return list(sparse.csgraph.connected_components(meets.T @ meets, directed=False)[1])
 
     def _joint(self, rows: Any, sources: Sequence[Source], seen: Sequence[np.ndarray]) -> list[tuple[Release, Release]]:
-        """What several releases cost that are seen in sums: each its share, or the last all of it.
+        """What several releases cost that are seen in sums: each its share.
 
         A sum over rounds hides nothing of them where each moves it in the same direction; one of parts of a batch, each
         with a part of the noise, costs what its only part with the record would under all of that noise.
         """
         releases = [source.release for source in sources if source.release is not None]
-        moving = [one for one in releases if one.cost > 0]
-        moving = moving if len(moving) > 1 else releases[-1:]
+        moving = [one for one in releases if one.cost > 0] or releases[-1:]
         width = self._known.size
         single = np.concatenate([source.first + np.flatnonzero(own) for source, own in zip(sources, seen, strict=True)])
-        apart = sparse.csr_matrix((np.ones(single.size), (np.arange(single.size), single)), (single.size, width))
-        both = sparse.vstack([apart, rows]).tocsr()
-        moved = np.zeros(width)
-        for source in sources:
-            moved[source.first : source.first + source.own_variance.size] = source.moved
+        single_rows = sparse.csr_matrix((np.ones(single.size), (np.arange(single.size), single)), (single.size, width))
+        both = sparse.vstack([single_rows, rows]).tocsr()
         terms = _noise(both, sources)
         blocks = None if terms is None else () if terms.plain else terms.covariance()
-        if terms is None or blocks is None or not np.all(np.isfinite(moved)):
+        if terms is None or blocks is None or not all(np.all(np.isfinite(one.moved)) for one in releases):
             return [(one, dataclasses.replace(one, unknown=one.unknown or UNTOLD)) for one in moving]
-        exact = all(one.exact for one in releases)
+
+        def seen_move(release: Release, by: np.ndarray) -> np.ndarray:
+            first = next(source.first for source in sources if source.release is release)
+            return both[:, first : first + by.size] @ by.ravel()
+
         unknown = next((one.unknown for one in releases if one.unknown), None)
-        told = []
+        changed: dict[str, Any] = {"exact": all(one.exact for one in releases), "unknown": unknown}
         whole = sum(one.cost**2 for one in moving)
+        moved = np.sum([seen_move(one, one.moved) for one in moving], axis=0)
+        told = []
         for one in moving:
-            alike = sum(other.round == one.round for other in releases)
-            numbered = (*one.round, releases.index(one)) if alike > 1 else one.round
-            share = 1.0 if len(moving) == 1 else one.cost / np.sqrt(whole)
-            own = dataclasses.replace(
-                one,
-                round=numbered,
-                moved=share * (both @ moved),
-                variance=terms.variance,
-                blocks=blocks,
-                exact=exact,
-                unknown=unknown,
-            )
-            hidden = len(moving) == 1 or own.cost < AS_THEY_ARE * one.cost
-            told.append((one, own if hidden else dataclasses.replace(one, round=numbered)))
+            alike = [other for other in releases if other.round == one.round]
+            # steps of a loop have names of their own; what Python repeats shares one
+            several = len(alike) > 1 and (len(one.round) == 1 or sum(other.cost > 0 for other in alike) > 1)
+            own = dataclasses.replace(one, round=(*one.round, alike.index(one)) if several else one.round)
+            share = 1.0 if len(moving) == 1 else one.cost / math.sqrt(whole)
+            # noise that covers nothing is told along all coordinates
+            length = one.moved if one.cost else np.ones(one.moved.shape)
+            sums = dataclasses.replace(own, variance=terms.variance, blocks=blocks, **changed)
+            sums.moved = share * moved if one.cost else seen_move(one, length)
+            if len(moving) > 1 and sums.cost >= AS_THEY_ARE * one.cost:
+                told.append((one, own))
+            elif one.cost and sums.cost > CANCELS * sums.cost_apart:
+                told.append((one, sums))
+            else:
+                # a sum that is seen twice moves no further: told in its own units, with all the noise that covers it
+                covers = float(np.sum(np.square(length))) / sums.cost**2 if sums.cost else math.inf
+                variance = np.full(one.moved.shape, covers)
+                told.append((one, dataclasses.replace(own, variance=variance, blocks=(), **changed)))
         return told
 
 
