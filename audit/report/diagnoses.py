@@ -17,6 +17,43 @@ Place = tuple[str, int]
 IN_A_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 FAILED_AT = re.compile(r"(?:^|[ (])at ([^:()\n]+\.\w+):(\d+)\b")
 
+IN_SHORT = {
+    "bounded": "the record is not bounded",
+    "bare": "coordinates without noise",
+    "clear": "no noise hides the record",
+    "silent": "trials without noise",
+    "repeated": "noise repeats between trials",
+    "direction": "moved beside the record's gradient",
+    "shared": "noise shared by coordinates",
+    "noise_and_batches": "noise depends on the batch",
+    "scale_by_trial": "noise scale varies between trials",
+    "scale_by_record": "noise scale depends on the record",
+    "batches": "batches do not vary as stated",
+    "step_moves": "a step shows too much",
+    "step_noise": "a step varies too little",
+    "steps": "steps not sampled independently",
+    "rate": "sampled at another rate",
+    "ratio": "too little noise for what moves",
+    "grain": "noise takes too few values",
+    "tails": "noise ends too early",
+    "normal": "noise is not normal",
+    "laplace": "noise is not Laplace",
+    "claim": "claim promises too much",
+    "constant": "the release never varies",
+    "l1_ratio": "too little noise for what moves",
+    "moves_more_than_allowed": "moves more than the claim allows",
+}
+"""What a table's cell says of each question that was answered 'wrong', by its code."""
+
+
+def in_short(record: AuditRecord) -> str:
+    """The first suspect in a few words, with its line of code; empty where nothing looks wrong."""
+    for answer in record.diagnoses:
+        if answer.wrong and not answer.follows:
+            kind = answer.code.removeprefix(LINE).replace("_", " ")
+            return IN_SHORT.get(answer.code, kind) + "".join(f" at {path}:{line}" for path, line in answer.lines[:1])
+    return ""
+
 
 def heading(record: AuditRecord) -> str:
     """What stands before the diagnoses of a record."""

@@ -18,6 +18,7 @@ from audit.report.diagnoses import (
     beside_the_verdict,
     code_lines,
     heading,
+    in_short,
     looks_wrong,
     places_of,
     suspects,
@@ -36,20 +37,24 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     deltas = {record.report_delta for record in records}
     at = "a delta" if len(deltas) > 1 else f"delta {next(iter(deltas), 0.0):g}"
     told, rest = reasons_told(records)
+    causes = [in_short(record) for record in records]
+    # a column that would be empty says nothing
+    cause, rule = (" | looks wrong", "|---") if any(causes) else ("", "")
     state = "every verdict as expected" if not surprises else f"{len(surprises)} not as expected"
     lines = [
         f"### {markdown_text(title)}: {counted(len(records), 'privacy audit')}, {state}",
         "",
         f"| audit | claim | epsilon at {at} proven (claimed) | delta at epsilon 0 proven (claimed) | verdict | "
-        "as expected |",
-        "|---|---|---|---|---|---|",
+        f"as expected{cause} |",
+        f"|---|---|---|---|---|---{rule}|",
     ]
-    for record in records:
+    for record, looks in zip(records, causes, strict=True):
         seen = "yes" if record.as_expected else "**no**"
         own = f" at {record.report_delta:g}" if len(deltas) > 1 else ""
         numbers = f"{proven_epsilon(record)}{own} | {proven_delta(record)}"
         named = f"{markdown_text(record.name)} | {markdown_text(record.claim.short())}"
-        lines.append(f"| {named} | {numbers} | {readable(record.verdict)} | {seen} |")
+        end = f" | {markdown_text(looks)}" if cause else ""
+        lines.append(f"| {named} | {numbers} | {readable(record.verdict)} | {seen}{end} |")
     risk = sum(record.risk for record in records)
     for record in records:
         said = [record.reason] if record in told else []

@@ -15,7 +15,7 @@ from audit.record.of_one_run import as_records
 from audit.record.record import AuditRecord
 from audit.report.caveats import learned_note, other_than_told, trials_note
 from audit.report.ceiling import Ceiling, ceiling
-from audit.report.diagnoses import asked, heading, looks_wrong, remarks, untold
+from audit.report.diagnoses import asked, heading, in_short, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
 from audit.report.escaping import as_html, shown, visible
 from audit.report.promises import covered
@@ -83,6 +83,7 @@ def write_report(
     environment.filters.update(trials_note=trials_note, covered=covered, spent=spent, other_than_told=other_than_told)
     environment.filters.update(
         looks_wrong=looks_wrong,
+        in_short=in_short,
         heading=heading,
         remarks=remarks,
         untold=untold,

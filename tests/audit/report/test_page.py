@@ -388,6 +388,7 @@ def test_a_real_browser_prints_no_blank_page(violation, tmp_path):
         # opens what is folded; a sheet of A4 has 688 by 1017 pixels within its margins
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         height = page.evaluate("document.body.scrollHeight")
+        assert page.locator("table.audits thead").is_visible()
         printed = page.pdf(format="A4")
         chromium.close()
     pages = printed.count(b"/Type /Page") - printed.count(b"/Type /Pages")

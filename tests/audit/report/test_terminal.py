@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import guarantees
-from audit.diagnosis.cause_sentences import answer
+from audit.diagnosis.cause_sentences import QUESTIONS, answer
 from audit.record.derive import claim_part
 from audit.report.catalogue import TEXTS, text_report
 from audit.report.character_plot import (
@@ -24,6 +24,7 @@ from audit.report.character_plot import (
     speaks_unicode,
     trade_off_plot,
 )
+from audit.report.diagnoses import IN_SHORT
 from audit.report.formats import markdown
 from audit.report.page import write_report
 from audit.report.progress import Progress
@@ -246,6 +247,24 @@ def test_the_head_of_a_markdown_table_has_the_delta_that_all_audits_share(violat
     both = markdown((violation, other), title="t")
     assert "| epsilon at a delta proven (claimed) |" in both
     assert ") at 1e-06 |" in both
+
+
+def test_a_table_says_in_a_few_words_what_looks_wrong_and_has_no_empty_column(violation, tmp_path):
+    silent = answer("silent", wrong=True, measured="there is no noise", p_value=0.0, risk=0.01, assumes="nothing")
+    line = dataclasses.replace(silent, code="line:not_clipped", lines=(("step.py", 4), ("other.py", 9)))
+    plain = dataclasses.replace(violation, name="plain", diagnoses=())
+    told = dataclasses.replace(violation, diagnoses=(line, silent))
+    page = write_report((plain, told), tmp_path, title="t").read_text()
+    for cell in ("not clipped at step.py:4", "looks wrong"):
+        assert cell in page
+        assert cell in markdown((plain, told), title="t")
+    assert "| looks wrong |" not in markdown((plain,), title="t")
+    assert 'data-label="looks wrong"' not in write_report((plain,), tmp_path, title="t").read_text()
+
+
+def test_every_question_has_a_few_words():
+    assert set(QUESTIONS) <= set(IN_SHORT)
+    assert max(map(len, IN_SHORT.values())) <= 35
 
 
 ONE_OF_MANY = re.compile(r"\b1 (?:[a-z]+ )?(?!times|miss|is|was|has|as|does|less|across|this)[a-z]+s\b")
