@@ -95,6 +95,11 @@ class Named(Protocol):
         """What the constructor was given."""
         ...
 
+    @property
+    def times(self) -> int:
+        """How many outputs of it are composed."""
+        ...
+
 
 def promised(claim: Named) -> float | None:
     """The noise multiplier that a claim speaks of, where one is enough to say what it promises of a release."""
@@ -144,7 +149,7 @@ def stated_by(
         reach=neighbours.group * (2.0 if neighbours.relation == "substitution" else 1.0),
         of_the_pair=of_the_pair,
         rate=None if claim is None or neighbours.group > 1 else sampling_rate(claim),
-        steps=1 if claim is None else int(claim.parameters.get("steps") or 1),
+        steps=1 if claim is None else claim.times * int(claim.parameters.get("steps") or 1),
     )
 
 

@@ -24,6 +24,7 @@ CHOOSING = (ast.If, ast.IfExp)
 LEAVING = frozenset(("continue", "break", "return"))
 ASSIGNING = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
+CONSTRUCTORS = frozenset(("__init__", "__post_init__"))
 REPEATING = (ast.For, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
 
 
@@ -145,9 +146,22 @@ def named_at(frame: Frame, name: str) -> Frame | None:
 
 def names_read(frame: Frame) -> frozenset[str]:
     """Names that the innermost statement of a line reads."""
+    node = statement_at(frame)
+    return frozenset() if node is None else frozenset(map(_id, ast.walk(node))) - {""}
+
+
+def statement_at(frame: Frame) -> ast.stmt | None:
+    """The innermost simple statement of a line."""
     path, line = frame
-    around = [(end - start, names) for start, end, names in _parsed(path).read if start <= line <= end]
-    return min(around, key=lambda one: one[0])[1] if around else frozenset()
+    around = [(end - start, node) for start, end, node in _parsed(path).simple if start <= line <= end]
+    return min(around, key=lambda one: one[0])[1] if around else None
+
+
+def returned_from(frame: Frame) -> list[ast.Return]:
+    """What the function around a line returns, in the order of its lines."""
+    path, own = frame[0], function_around(frame)
+    told = [node for _, _, node in _parsed(path).simple if isinstance(node, ast.Return)]
+    return [node for node in told if function_around((path, node.lineno)) == own]
 
 
 Lines = tuple[int, int]
@@ -166,8 +180,10 @@ class _File:
     """Of conditions."""
     assigned: tuple[tuple[int, str], ...] = ()
     """Where names get their values."""
-    read: tuple[tuple[int, int, frozenset[str]], ...] = ()
-    """Of simple statements, with the names that they read."""
+    simple: tuple[tuple[int, int, Any], ...] = ()
+    """Of simple statements, with the statement."""
+    making: tuple[Lines, ...] = ()
+    """Of functions that make an object."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -182,11 +198,8 @@ def _parsed(path: str) -> _File:
         repeated=_lines(node for node in nodes if isinstance(node, REPEATING) or _maps(node)),
         chosen=_lines(node for node in nodes if isinstance(node, CHOOSING)),
         assigned=tuple((name.lineno, name.id) for node in nodes for name in _targets(node)),
-        read=tuple(
-            (node.lineno, node.end_lineno or node.lineno, frozenset(map(_id, ast.walk(node))) - {""})
-            for node in nodes
-            if isinstance(node, SIMPLE)
-        ),
+        simple=tuple((node.lineno, node.end_lineno or node.lineno, node) for node in nodes if isinstance(node, SIMPLE)),
+        making=_lines(node for node in nodes if isinstance(node, FUNCTIONS) and node.name in CONSTRUCTORS),
     )
 
 
@@ -236,9 +249,14 @@ def handed_out(first: Place, second: Place) -> Place:
 
 
 def around(first: Place, second: Place) -> Place:
-    """The line at which a function that calls for the first, or holds the function that does, calls for the second."""
+    """The line at which a function that calls for the first, or holds the function that does, calls for the second.
+
+    An object's own line, if it is made there: who makes it need not know what it holds.
+    """
     for depth, frame in enumerate(second.own):
         if any(is_nested(other, frame) or function_around(other) == function_around(frame) for other in first.own):
+            return Place(own=second.own[depth:])
+        if any(start <= frame[1] <= end for start, end in _parsed(frame[0]).making):
             return Place(own=second.own[depth:])
     return second
 

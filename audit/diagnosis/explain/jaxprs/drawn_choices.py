@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import logit, ndtri
 
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.value import Value, host
 from audit.diagnosis.explain.places import Place
 
-UNIFORM = frozenset({"uniform", "_uniform"})
-COINS = frozenset({"bernoulli", "_bernoulli"})
+COINS = "bernoulli"
+LAWS: dict[str, Callable[[float], float]] = {
+    "uniform": float,
+    "normal": ndtri,
+    "normal_real": ndtri,
+    "exponential": lambda share: -math.log1p(-share),
+    "logistic": logit,
+    "gumbel": lambda share: -math.log(-math.log(share)),
+}
+"""What a library's functions draw for each record, and the number below which a share of such draws lies."""
+LEAST = 2.0**-24
+"""Share below which no draw lies."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -31,14 +43,15 @@ class Forced:
 
     def put(self, name: str, ins: Sequence[Value], a: Any, b: Any, at: Place) -> tuple[Any, Any]:
         """Both sides of what a library's function draws, with the record's number in its place."""
-        if name not in UNIFORM | COINS or any(value.random for value in ins[1:]):
+        name = name.lstrip("_")
+        if not (name in LAWS or name == COINS) or any(value.random for value in ins[1:]):
             return a, b
         one, other = np.shape(a), np.shape(b)
         axes = [axis for axis, pair in enumerate(zip(one, other, strict=True)) if pair == self.counts]
         if len(axes) != 1 or np.size(b) != self.counts[1]:
             return a, b
         self.draws.append(at)
-        self.compared = self.compared or (at if name in COINS else None)
+        self.compared = self.compared or (at if name == COINS else None)
         changed = self._changed(name, ins, b, axes[0])
         return (changed if a is b else a), changed
 
@@ -49,11 +62,12 @@ class Forced:
 
     def _changed(self, name: str, ins: Sequence[Value], b: Any, axis: int) -> np.ndarray:
         given = [np.broadcast_to(host(value.b), np.shape(b)) for value in ins[1:] if np.ndim(value.b) <= np.ndim(b)]
-        number: Any = self.share
-        if name in COINS:
-            number = self.share < given[0]
-        elif len(given) == 2:
+        if name == COINS:
+            number: Any = self.share < given[0]
+        elif name == "uniform" and len(given) == 2:
             number = given[0] + self.share * (given[1] - given[0])
+        else:
+            number = LAWS[name](min(max(self.share, LEAST), 1 - LEAST))
         own = np.zeros(np.shape(b), bool)
         np.moveaxis(own, axis, 0)[sorted(self.slots)] = True
         return np.where(own, number, host(b)).astype(b.dtype)

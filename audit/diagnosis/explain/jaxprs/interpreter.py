@@ -14,7 +14,7 @@ import numpy as np
 from audit.diagnosis.explain.broken_off import why_ended
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.counted_rates import Rates
-from audit.diagnosis.explain.jaxprs.drawn_choices import UNIFORM, Choices, Forced
+from audit.diagnosis.explain.jaxprs.drawn_choices import LAWS, Choices, Forced
 from audit.diagnosis.explain.jaxprs.equations import (
     CALLBACKS,
     CALLS,
@@ -238,7 +238,7 @@ class Lockstep:
         finally:
             self._derived = outer
         name = one.params.get("name", "")
-        if self.forced is None or name not in UNIFORM or self.meetings.releases:
+        if self.forced is None or name.lstrip("_") not in LAWS or self.meetings.releases:
             return outs
         # a number from a key for each record
         sides = [self.forced.put(name, ins, out.a, out.b, place) for out in outs]

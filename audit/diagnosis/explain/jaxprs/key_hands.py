@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from audit.diagnosis.explain.jaxprs.key_names import renews
 from audit.diagnosis.explain.places import Frame, Place, is_nested, named_at, names_read
 from audit.diagnosis.explain.watched_code import is_theirs
 from mechanisms.adapters.watched_calls import calls_told_to
@@ -115,6 +116,8 @@ class Hands:
         if one.key in self._copied:
             return dataclasses.replace(told, at=self._copied[one.key], copies=True)
         held = self._held_by(call, one.key)
+        if not held.names | held.lists and (kept := self._of_object(one, other, call)) is not None:
+            return kept
         if (copy := _copy_of(held, before[call], line)) is not None:
             return dataclasses.replace(told, at=_place([copy, *frames[depth + 1 :]]), copies=True)
         for outer, (around, at) in enumerate(other.stack[depth + 1 :], depth + 2):
@@ -125,6 +128,20 @@ class Hands:
             # a function inside of this one, such as the body of a loop
             return dataclasses.replace(told, at=_place(frames[depth - 1 :]))
         return told
+
+    def _of_object(self, one: _Taken, other: _Taken, call: int) -> Handed | None:
+        """Where a key is taken twice out of something that a call holds: by the line that does not renew it."""
+        places = []
+        for taken in (one, other):
+            inner = list(itertools.takewhile(lambda frame: frame[0] != call, taken.stack))
+            depth = next((depth for depth, (own, _) in enumerate(inner) if (own, taken.key) not in self._given), None)
+            if depth is None:
+                return None
+            places.append(_place(frame for _, frame in taken.stack[depth:]))
+        first, second = places
+        if renews(second.own[0]) and not renews(first.own[0]):
+            first, second = second, first
+        return Handed(at=second, first=first)
 
     def _held_by(self, call: int, key: int) -> _Held:
         return self._held.get((call, key), _Held(frozenset(), frozenset()))

@@ -11,9 +11,10 @@ import numpy as np
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.facts import Release
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
+from audit.diagnosis.explain.jaxprs.key_names import is_for_other, stuck_counter
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.value import Value, host
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, handed_out, spelled
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, function_around, handed_out, spelled
 from audit.diagnosis.explain.sentences import found, led
 
 MOST_KEYS = 2**16
@@ -50,6 +51,8 @@ class Pair:
     """Where one key became several that are alike."""
     derived: tuple[Place, ...] = ()
     """Where the key of both was derived, if it was: in several places, or in one that came by it again."""
+    chooses: tuple[bool, bool] = (False, False)
+    """Whether the first and the second choose records."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -92,7 +95,7 @@ class Keys:
         self.draws += [dataclasses.replace(use, row=row) for row in range(len(keys))] if alike else [use]
         for row, words in enumerate(keys):
             if words in self._parents:
-                self._serves_twice(words, self._parents[words], use.at)
+                self._serves_twice(words, self._parents[words], use.at, (False, use.chooses))
             uses, number = self._uses.setdefault(words, []), first + row if alike else first
             if uses[-1:] != [number]:
                 uses.append(number)
@@ -107,7 +110,7 @@ class Keys:
         for words in _words(key):
             self._parents.setdefault(words, place)
             for before in self._uses.get(words, ())[:1]:
-                self._serves_twice(words, self.draws[before].at, place)
+                self._serves_twice(words, self.draws[before].at, place, (self.draws[before].chooses, False))
 
     def same_noise(self, pair: Pair, one: frozenset[int], other: frozenset[int]) -> None:
         """Remember two releases whose noise is the same, by the draws that it is made of."""
@@ -141,7 +144,8 @@ class Keys:
                 how = f"steps {_step(one.path)} and {_step(other.path)} of a loop"
             copied = other.copied if one.copied is not None or other.copied in self._again else None
             if not self._follows(words, told):
-                pair = Pair(first=one.at, second=other.at, how=how, copied=copied)
+                chooses = one.chooses, other.chooses
+                pair = Pair(first=one.at, second=other.at, how=how, copied=copied, chooses=chooses)
                 self.find(used_twice(self._with_derivations(pair, words), hands))
 
     def _tell(self, pair: Pair, words: bytes | None, told: set[bytes], hands: Callable[[], Hands]) -> None:
@@ -171,11 +175,11 @@ class Keys:
                 firsts.setdefault(use, number)
         return sorted(pairs.items(), key=lambda pair: pair[0][1])
 
-    def _serves_twice(self, words: bytes, first: Place, second: Place) -> None:
+    def _serves_twice(self, words: bytes, first: Place, second: Place, chooses: tuple[bool, bool]) -> None:
         # jax.random.binomial draws in two ways from one key and takes one of them: not the user's second use
         if first.own == second.own and first.entered is not None and first.entered == second.entered:
             return
-        self._both.setdefault(words, Pair(first=first, second=second, how=BOTH))
+        self._both.setdefault(words, Pair(first=first, second=second, how=BOTH, chooses=chooses))
 
     def _follows(self, words: bytes | None, told: set[bytes]) -> bool:
         """Whether it was said of a key, or of one that it was derived from, that it serves twice."""
@@ -199,25 +203,61 @@ def _handed(pair: Pair, hands: Hands) -> tuple[Place, str]:
     """The line to look at first, and what it does, as a clause."""
     known = {pair.first.nearest, pair.second.nearest, None}
     out = hands.handed(pair.first, pair.second, of_state=pair.copied is None)
+    uses = (pair.first, pair.second)
     if out is None and pair.derived:
-        out = hands.handed(*pair.derived[:2], of_state=False)
+        out, uses = hands.handed(*pair.derived[:2], of_state=False), pair.derived[:2]
     if out is not None and out.copies:
         return out.at, f"{spelled(out.at)} copies the key"
-    if out is not None and out.at.nearest in known:
-        return out.at, ""
-    if out is not None and out.at.nearest == out.first.nearest:
-        return out.at, f"{spelled(out.at)} hands over the same key each time"
+    each = pair.copied if out is None else out.at if out.at.nearest == out.first.nearest else None
+    same = [*pair.derived[:1], *([] if each is None else [each])] if len({one.own for one in pair.derived}) < 2 else []
+    for at, stuck in ((at, stuck_counter(at)) for at in same):
+        if stuck is not None:
+            return stuck[1], f"{spelled(at)} folds in {stuck[0]}, which is the same each time: {spelled(stuck[1])}"
     if out is not None:
-        return out.at, f"{spelled(out.first)} and {spelled(out.at)} hand over the same key"
+        crossed = _crossed(pair, uses, (out.first, out.at))
+        lead = out.at if crossed is None else crossed
+        if lead.nearest in known:
+            return lead, ""
+        if each is not None:
+            return lead, f"{spelled(lead)} hands over the same key each time"
+        return lead, f"{spelled(out.first)} and {spelled(out.at)} hand over the same key"
     if pair.copied is not None:
         does = "derives the same key each time" if pair.derived else "copies the key"
         return pair.copied, f"{spelled(pair.copied)} {does}"
     if pair.derived:
-        lead = handed_out(*pair.derived[:2])
+        lead = _crossed(pair, pair.derived[:2], pair.derived[:2]) or handed_out(*pair.derived[:2])
         lead = pair.derived[1] if lead is NOWHERE else lead
         return lead, f"{spelled(pair.derived[0])} and {spelled(pair.derived[1])} derive the same key"
     lead = handed_out(pair.first, pair.second)
     return lead, "" if lead.nearest in known else f"called at {spelled(lead)}"
+
+
+def _crossed(pair: Pair, uses: Sequence[Place], lines: Sequence[Place]) -> Place | None:
+    """The one of two lines that takes a key for what its name says that it is not for, if only one does.
+
+    ``uses`` are the draws of the pair, or where their keys were derived, and ``lines`` where each got the key.
+    """
+    if pair.chooses[0] == pair.chooses[1]:
+        return None
+    chooses = pair.chooses
+    if uses[0] != pair.first:
+        straight, turned = (
+            _shared_frames(uses, draws) for draws in ((pair.first, pair.second), (pair.second, pair.first))
+        )
+        if straight == turned:
+            return None
+        chooses = chooses if straight > turned else chooses[::-1]
+    wrong = [line for line, own in zip(lines, chooses, strict=True) if is_for_other(line.nearest, chooses=own)]
+    return wrong[0] if len(wrong) == 1 else None
+
+
+def _shared_frames(uses: Sequence[Place], draws: Sequence[Place]) -> int:
+    """How many lines and functions places have in common with draws, one with one."""
+    pairs = list(zip(uses, draws, strict=True))
+    lines = sum(len(set(one.own) & set(other.own)) for one, other in pairs)
+    return lines + sum(
+        len({*map(function_around, one.own)} & {*map(function_around, other.own)}) for one, other in pairs
+    )
 
 
 def copied_at(out: Value, ins: Sequence[Value], at: Place) -> Place | None:

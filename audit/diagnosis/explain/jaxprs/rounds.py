@@ -34,6 +34,14 @@ def by_round(program: Program, run: Run) -> dict[tuple[Any, ...], list[Release]]
     return _unrolled(program.rounds, rounds) if together else rounds
 
 
+def first_round(program: Program, run: Run) -> list[Release]:
+    """The releases of the first round."""
+    if not run.ended:
+        return next(iter(by_round(program, run).values()), [])
+    releases = run.lockstep.meetings.releases
+    return [release for release in releases if release.round == releases[0].round]
+
+
 def _unrolled(number: int, rounds: dict[tuple[Any, ...], list[Release]]) -> dict[tuple[Any, ...], list[Release]]:
     """The rounds of a loop in Python whose steps do not read one another; their releases come in the loop's order."""
     (name, releases), size = next(iter(rounds.items())), sum(map(len, rounds.values())) // number

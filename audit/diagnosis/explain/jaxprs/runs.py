@@ -113,6 +113,8 @@ class Run:
     """Of outputs that still differ at the end."""
     no_number: str = ""
     """An output that is no number on both sides."""
+    ended: bool = False
+    """Whether it was ended after the first round."""
 
 
 def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Program:
@@ -222,7 +224,7 @@ def run_once(
         try:
             outs = lockstep.run(program.a, program.b, arguments)
         except FirstRoundEnded:
-            return Run(lockstep=lockstep, left=())
+            return Run(lockstep=lockstep, left=(), ended=True)
         except CannotFollowError as error:
             lockstep.meetings.together.broken_off = True
             lockstep.judge_keys(program.trace_again, program.hands)

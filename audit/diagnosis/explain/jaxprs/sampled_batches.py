@@ -11,8 +11,7 @@ from audit.diagnosis.explain.dispatch import MOST_RUNS, RISK, Stated
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.handed_over import RATES, handed_over
 from audit.diagnosis.explain.jaxprs.facts import Release
-from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
-from audit.diagnosis.explain.jaxprs.rounds import by_round, cost, is_judged
+from audit.diagnosis.explain.jaxprs.rounds import by_round, cost, first_round, is_judged
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
 from audit.diagnosis.explain.jaxprs.value import host
 from audit.diagnosis.explain.other_batches import drawn_once, of_one_size, too_often
@@ -30,14 +29,14 @@ def always_there(program: Program, key: jax.Array, runs: Sequence[Run], stated: 
 
     The runs at hand were drawn until they show the record: one without it tells, but only fresh ones count.
     """
-    top = _moved(runs[-1])
+    top = _moved(program, runs[-1])
     number, rate = stated.runs_that_tell, stated.rate
-    if not number or rate is None or top is None or any(_moved(run) is None for run in runs):
+    if not number or rate is None or top is None or any(_moved(program, run) is None for run in runs):
         return []
     fresh: list[Run] = []
     while len(fresh) < number:
         fresh.append(run_once(program, fold_in(key, KEY + len(fresh)), first_round=True))
-        if _moved(fresh[-1]) is None:
+        if _moved(program, fresh[-1]) is None:
             return []
     taken = [at for at in fresh[0].lockstep.choices.taken if all(run.lockstep.choices.taken.get(at) for run in fresh)]
     origin = top.origin if isinstance(top.origin, Place) else top.at
@@ -58,11 +57,11 @@ def taken_too_often(program: Program, key: jax.Array, stated: Stated) -> list[Fi
     forced = first.lockstep.forced
     if forced is None or len(forced.draws) != 1:
         return []
-    low = _joins(first)
+    low = _joins(program, first)
 
     def joins(share: float) -> bool | None:
         own = share if low else LARGEST_UNIFORM - share
-        return _joins(run_once(program, key, first_round=True, share=own))
+        return _joins(program, run_once(program, key, first_round=True, share=own))
 
     found = None if low is None else joining_rate(joins, stated.rate * (1 + SLACK))
     if found is None:
@@ -90,12 +89,12 @@ def of_fixed_size(program: Program, key: jax.Array, stated: Stated) -> list[Find
     return []
 
 
-def _joins(run: Run) -> bool | None:
+def _joins(program: Program, run: Run) -> bool | None:
     """Whether the record moves the first round; None where that is not followed."""
     releases = run.lockstep.meetings.releases
-    if not releases or run.left or any(release.unknown for release in releases):
+    if not releases or run.left or not is_judged(releases):
         return None
-    return any(release.cost > 0 for release in releases if release.round == releases[0].round)
+    return any(release.cost > 0 for release in first_round(program, run))
 
 
 def drawn_for_all(program: Program, key: jax.Array, runs: Sequence[Run], stated: Stated) -> list[Finding]:
@@ -104,7 +103,7 @@ def drawn_for_all(program: Program, key: jax.Array, runs: Sequence[Run], stated:
     Other draws may be shared, such as those of augmentations: the record must also be in all of these rounds or in
     none, in so many fresh runs that independent batches would hardly ever show so.
     """
-    shared, release = _shared(runs[-1].lockstep)
+    shared, release = _shared(program, runs[-1])
     if stated.rate is None or release is None:
         return []
     chance, number, own = 1.0, 0, []
@@ -124,23 +123,22 @@ def drawn_for_all(program: Program, key: jax.Array, runs: Sequence[Run], stated:
     return [drawn_once(draw=draw, lead=around(release.at, draw), rounds=len(own), runs=number, rate=stated.rate)]
 
 
-def _shared(lockstep: Lockstep) -> tuple[int, Release | None]:
+def _shared(program: Program, run: Run) -> tuple[int, Release | None]:
     """A draw that went into two rounds, if it is the only one or has a number for each record, and a release of it."""
-    releases = lockstep.meetings.releases
-    for one in releases:
-        others = frozenset().union(*(other.choosing for other in releases if other.round != one.round))
-        both = one.choosing & others
-        each = [number for number in both if lockstep.keys.draws[number].chooses] or [*both]
+    choosing = [frozenset().union(*(one.choosing for one in own)) for own in by_round(program, run).values()]
+    for number, one in enumerate(choosing):
+        both = one & frozenset().union(*choosing[:number], *choosing[number + 1 :])
+        each = [draw for draw in both if run.lockstep.keys.draws[draw].chooses] or [*both]
         if len(each) == 1:
-            return each[0], one
+            releases = run.lockstep.meetings.releases
+            return each[0], next(release for release in releases if each[0] in release.choosing)
     return 0, None
 
 
-def _moved(run: Run) -> Release | None:
+def _moved(program: Program, run: Run) -> Release | None:
     """The release of the first round that the record moves most; None where it moves none, or one is not followed."""
-    releases = run.lockstep.meetings.releases
-    own = [release for release in releases if release.round == releases[0].round]
-    if not own or any(release.unknown for release in own):
+    own = first_round(program, run)
+    if not own or not is_judged(own):
         return None
     top = max(own, key=lambda release: release.cost)
     return top if top.cost > 0 else None
