@@ -15,6 +15,7 @@ import guarantees
 import mechanisms
 from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts
+from audit.diagnosis.cause_sentences import answer
 from audit.procedure import run_audit
 from audit.record.derive import claim_part
 from audit.record.direction import direction
@@ -344,8 +345,9 @@ def browser():
 
 def test_a_real_browser_draws_sorts_filters_and_toggles(violation, hostile, tmp_path):
     starting, program = browser()
-    records = (violation, hostile, dataclasses.replace(violation, name="other", verdict="no_violation_found"))
-    path = write_report(records, tmp_path, title="One")
+    silent = answer("silent", wrong=True, measured="there is no noise", p_value=0.0, risk=0.01, assumes="nothing")
+    passed = dataclasses.replace(violation, name="other", verdict="no_violation_found", diagnoses=(silent,))
+    path = write_report((violation, hostile, passed), tmp_path, title="One")
     with starting as playwright:
         chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         page = chromium.new_page()
@@ -368,7 +370,7 @@ def test_a_real_browser_draws_sorts_filters_and_toggles(violation, hostile, tmp_
         page.locator("#filter-verdict").select_option("")
         page.locator("th button").nth(0).click()
         assert page.locator("table.audits th").first.get_attribute("aria-sort") == "ascending"
-        for width in (360, 721, 900, 1100):
+        for width in (360, 721, 901, 1100, 1241):
             # between a phone and a desktop the table was cut off
             page.set_viewport_size({"width": width, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth") <= width
