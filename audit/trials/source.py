@@ -33,8 +33,9 @@ NOT_FINITE = (
 
 
 NOT_FINITE_OUTPUT = (
-    "check the gradients for NaN, the divisor for zero, and values beyond 3.4e38, the largest float32. Where one "
-    "dataset alone gives such outputs, that is the leak: to audit it, release a finite row in their place."
+    "check the gradients for NaN, the divisor for zero (the mean of an empty batch), and values beyond 3.4e38, the "
+    "largest float32. Where one dataset alone gives such outputs, that is the leak: to audit it, release a finite row "
+    "in their place."
 )
 
 

@@ -24,6 +24,14 @@ READ_ONLY = re.compile(r"(?<=^ValueError: )(output array|assignment destination)
 """What NumPy says where code changes the records that it was given."""
 
 
+ARRAYS = ("numpy", "torch")
+"""Libraries whose arrays may have no rows; JAX's have the shapes that the program was traced with."""
+NO_ROWS = (
+    "In this trial `{name}` has no rows: a batch that is drawn at random can be empty. Leave out its gradients then, "
+    "but still add the noise and take the step."
+)
+
+
 class MechanismError(RuntimeError):
     """User code failed while it was audited.
 
@@ -118,6 +126,19 @@ def own_traceback(error: BaseException) -> str:
     told.stack = left
     said = "".join(told.format(chain=False))
     return READ_ONLY.sub(r"\g<0>: all trials get the same records, so work on a copy", said)
+
+
+def empty_batch(error: BaseException) -> str:
+    """Which array of the user's own code has no rows, in the frames that an exception passed through; else nothing."""
+    if not isinstance(error, ArithmeticError | IndexError | RuntimeError | TypeError | ValueError):
+        return ""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if not is_library(frame.f_code.co_filename)]
+    for frame in reversed(frames):
+        for name, value in frame.f_locals.items():
+            of_library = type(value).__module__.partition(".")[0] in ARRAYS
+            if of_library and tuple(getattr(value, "shape", ()))[:1] == (0,):
+                return NO_ROWS.format(name=name)
+    return ""
 
 
 def last_words(text: str) -> str:

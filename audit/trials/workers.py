@@ -15,7 +15,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from audit.trials.user_code_errors import MechanismError, Terminated, contained, last_words, own_traceback, passes
+from audit.trials.user_code_errors import (
+    MechanismError,
+    Terminated,
+    contained,
+    empty_batch,
+    last_words,
+    own_traceback,
+    passes,
+)
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import BatchMechanism, Draw
 from mechanisms.release import Layout, LostDigitsError, flatten_rows
@@ -97,8 +105,9 @@ class _Trials:
         except BaseException as error:
             if passes(error):
                 raise
-            text = own_traceback(error)
-            raise ForeignError(f"{self.place(batch, seeds)} {last_words(text)}.\n{text}") from None
+            text, empty = own_traceback(error), empty_batch(error)
+            said = f"{self.place(batch, seeds)} {last_words(text)}. {empty}".rstrip()
+            raise ForeignError(f"{said}\n{text}") from None
 
     def place(self, batch: Batch, seeds: np.ndarray) -> str:
         """Which trial fails when each is drawn alone by freshly prepared code, and whether the other side's does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.places import NOWHERE, Place, line_of_ours, place_of_error, raised_by_us, spelled
 from audit.diagnosis.explain.sentences import not_followed
+from audit.trials.user_code_errors import empty_batch
 
 
 def broken_off(error: Exception) -> Finding:
@@ -20,7 +21,8 @@ def own_error(error: Exception) -> Finding:
         return not_followed(f"{_first_line(error)} (at {spelled(at)})", at)
     if not at.own:
         return not_followed(_first_line(error)) if line_of_ours(error) is not None else broken_off(error)
-    return not_followed(why_broken_off(error, at, what="your own code raises an error"), at)
+    why = why_broken_off(error, at, what="your own code raises an error")
+    return not_followed(f"{why}. {empty_batch(error)}".rstrip(" ."), at)
 
 
 def why_broken_off(error: Exception, at: Place, what: str = "it could not be followed") -> str:

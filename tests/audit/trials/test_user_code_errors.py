@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 import audit
@@ -18,7 +19,7 @@ from audit.suites.build import build
 from audit.suites.read import parse_suite
 from audit.suites.suite import SuiteError
 from audit.trials import remote
-from audit.trials.user_code_errors import MechanismError, Terminated, blamed, contained
+from audit.trials.user_code_errors import MechanismError, Terminated, blamed, contained, empty_batch
 from audit.trials.workers import Batch, ForeignError, Local
 
 
@@ -189,3 +190,36 @@ def test_the_line_of_the_users_code_is_named_and_not_that_of_a_library_it_calls(
     step = importlib.import_module("raising_step").step
     with pytest.raises(MechanismError, match=r"^it failed at raising_step\.py:4: JSON"), blamed("it failed"):
         step(None, None)
+
+
+def batch_of(rows, raises):
+    """Code that fails with the rows of a batch in its hands."""
+    batch = np.ones((rows, 3))
+    if raises is not None:
+        raise raises
+    return batch.max(axis=0) / (1 / len(batch))
+
+
+@pytest.mark.parametrize(("rows", "raises", "told"), [(0, None, 1), (2, ValueError(), 0), (0, KeyError(), 0)])
+def test_an_error_over_an_empty_batch_says_so_and_no_other(rows, raises, told):
+    with pytest.raises((ValueError, KeyError)) as caught:
+        batch_of(rows, raises)
+    said = empty_batch(caught.value)
+    assert said.startswith("In this trial `batch` has no rows:") if told else said == ""
+
+
+def test_an_audit_says_that_the_batch_of_a_failing_trial_is_empty():
+    def step(seed, data):
+        batch = data[np.random.default_rng(seed).random(len(data)) < 0.2]
+        return batch.max(axis=0)
+
+    pair = mechanisms.worst_case_pair(records=3, dimension=2, clip=1.0)
+    with pytest.raises(MechanismError, match=r"no identity .*\. In this trial `batch` has no rows: .* still add"):
+        audit.run_audit(
+            mechanisms.callable_step(step),
+            pair,
+            claim=guarantees.gaussian(mu=1.0),
+            trials=100,
+            risk=0.05,
+            key=jax.random.key(0),
+        )
