@@ -119,9 +119,10 @@ def _enough(asked: Judge, found: tuple[Guesses, ...], chance: float, planned: Pl
     def in_proportion(canaries: int) -> tuple[Guesses, ...]:
         return tuple(_scaled(each, canaries / each.canaries) for each in found)
 
-    if planned and (canaries := _fewest(asked, found, chance, planned)):
-        return f"about {canaries:,} canaries would be enough"
+    chosen = _fewest(asked, found, chance, planned) if planned else None
     canaries = _fewest(asked, found, chance, in_proportion)
+    if chosen is not None and (canaries is None or chosen <= canaries):
+        return f"about {chosen:,} canaries would be enough"
     if canaries is None:
         return f"even {MOST_CANARIES:,} canaries would not be enough: use more trainings"
     best = max(found, key=lambda each: each.guessed)
@@ -135,7 +136,8 @@ def _enough(asked: Judge, found: tuple[Guesses, ...], chance: float, planned: Pl
     if planned is None:
         return enough
     more = _scaled(best, canaries / best.canaries)
-    return f"{enough}: guesses=[({more.guessed_in}, {more.guessed_out})], fixed before the training"
+    enough += f": guesses=[({more.guessed_in}, {more.guessed_out})], fixed before the training"
+    return enough if chosen is None else f"{enough}; about {chosen:,}, where the claim says how many are guessed"
 
 
 def _fewest(asked: Judge, found: tuple[Guesses, ...], chance: float, of: Planned) -> int | None:

@@ -58,17 +58,24 @@ def test_the_plan_says_where_no_violation_can_be_found(claim, canaries, possible
 def test_as_many_canaries_as_are_told_would_be_enough():
     """It said 'use more canaries', and not how many."""
 
-    def reason(canaries):
+    def reason(canaries, **fixed):
         draw = np.random.default_rng(5)
         coins = draw.random(canaries) < 0.5
         claim = guarantees.gaussian(mu=1.2)
-        return audit.one_run(draw.normal(size=canaries) + 1.2 * coins, coins, risk=0.05, claim=claim).judgement
+        return audit.one_run(draw.normal(size=canaries) + 1.2 * coins, coins, risk=0.05, claim=claim, **fixed).judgement
 
     few = reason(300)
     assert few.verdict == "inconclusive"
-    told = int(re.search(r"about ([0-9,]+) canaries would be enough\.", few.reason)[1].replace(",", ""))
-    assert reason(told).verdict == "no_violation_found"
-    assert reason(int(0.8 * told)).verdict == "inconclusive"
+    told = re.search(r"about ([0-9,]+) canaries .*guesses=\[\((\d+), (\d+)\)\].* about ([0-9,]+), where", few.reason)
+    fewest, guessed_in, guessed_out, chosen = (int(number.replace(",", "")) for number in told.groups())
+    # guesses that are fixed need fewer canaries, and come first
+    assert fewest < chosen
+    assert reason(fewest, guesses=[(guessed_in, guessed_out)]).verdict == "no_violation_found"
+    assert (
+        reason(int(0.8 * fewest), guesses=[(int(0.8 * guessed_in), int(0.8 * guessed_out))]).verdict == "inconclusive"
+    )
+    assert reason(chosen).verdict == "no_violation_found"
+    assert reason(int(0.8 * chosen)).verdict == "inconclusive"
 
 
 def test_what_a_test_rejects_is_what_simulation_finds():
