@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import sys
 import types
@@ -97,7 +98,8 @@ def _run_earlier(name, number, space):
 
 @pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize(("name", "number"), CASES)
-def test_a_block_runs(name, number, documents, monkeypatch, dp_audit):
+def test_a_block_runs(name, number, documents, monkeypatch, dp_audit, dp_explain):
+    fixtures = {"dp_audit": dp_audit, "dp_explain": dp_explain}
     monkeypatch.setitem(sys.modules, "document", documents[name])
     block, space = BLOCKS[name][number], vars(documents[name])
     so_far = "".join(BLOCKS[name][: number + 1])
@@ -115,7 +117,7 @@ def test_a_block_runs(name, number, documents, monkeypatch, dp_audit):
     if stated := VERDICT.search(block):
         assert space["record"].verdict == stated[1]
     for test in [space[key] for key in set(space) - before if key.startswith("test_")]:
-        test(dp_audit)
+        test(*(fixtures[wanted] for wanted in inspect.signature(test).parameters))
 
 
 def test_every_document_with_code_is_run():
