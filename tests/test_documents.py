@@ -22,9 +22,7 @@ BLOCKS = {
     for file in FILES
 }
 LONG = {
-    ("README.md", 1),
-    ("README.md", 2),
-    ("README.md", 3),
+    ("README.md", 0),
     ("docs/accountants.md", 3),
     ("docs/adapters.md", 0),
     ("docs/adapters.md", 1),
