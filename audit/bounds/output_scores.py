@@ -18,6 +18,8 @@ FULL = 4
 """Learning trials for each coordinate from which on their covariances are used, not only their variances."""
 RIDGE = 1e-9
 """Share of what varies on both sides together that is added to each variance: numbers may be constant, or one draw."""
+FAR = 1e50
+"""Units beyond which a number counts as so far away, so that squares stay finite."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,13 +44,14 @@ def learned_scores(without: Array, with_record: Array, *, seed: int) -> LearnedS
     noise, the other half the normal law of two numbers on each side, the place along that direction and the logarithm
     of the spread. The score is their likelihood ratio. The others are independent of it and may be judged.
     """
-    rng = np.random.default_rng(seed)
+    # a stream of its own: the same seed sets scores aside that choose thresholds
+    rng = np.random.default_rng((seed, LEARN))
     split = [_split(side, rng) for side in (without, with_record)]
     directions, laws, judged = zip(*split, strict=True)
     read = _Read.of(*directions)
     found = [read(side) for side in laws]
-    floor = np.array([_floor(float(column.var())) for column in np.concatenate(found).T])
-    normal = [_Normal.of(side, floor) for side in found]
+    floor = RIDGE * np.concatenate(found).var(axis=0)
+    normal = [_Normal.of(side, np.where(floor > 0, floor, 1.0)) for side in found]
     zero, one = (normal[1](own) - normal[0](own) for own in map(read, judged))
     return LearnedScores(
         without=zero,
@@ -75,36 +78,42 @@ def _split(side: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     return side[order[: learn // 2]], side[order[learn // 2 : learn]], side[order[learn:]]
 
 
-def _floor(square: float) -> float:
-    return RIDGE * square or 1.0
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Read:
-    """Two numbers of an output."""
+    """Two numbers of an output, which is first brought to units in which what learned has about the size 1."""
 
+    unit: Array
     middle: Array
+    spread: Array
     direction: Array
     scale: Array
 
     @classmethod
     def of(cls, without: Array, with_record: Array) -> _Read:
-        means = [side.mean(axis=0) for side in (without, with_record)]
-        centred = np.concatenate([side - mean for side, mean in zip((without, with_record), means, strict=True)])
-        apart = means[1] - means[0]
-        variance = centred.var(axis=0)
-        variance = variance + _floor(float(np.mean(variance + apart**2)))
-        direction = apart / variance
+        both = np.concatenate([without, with_record])
+        # powers of two: they change no bit
+        unit = np.exp2(np.maximum(np.frexp(np.abs(both).max(axis=0))[1] - 1, -1022))
+        both /= unit
+        middle, spread = both.mean(axis=0), both.std(axis=0)
+        # what varies by rounding alone is constant
+        spread = np.where(spread > 1e-14, spread, 1.0)
+        sides = np.split((both - middle) / spread, [len(without)])
+        means = [side.mean(axis=0) for side in sides]
+        centred = np.concatenate([side - mean for side, mean in zip(sides, means, strict=True)])
+        apart, scale = means[1] - means[0], np.sqrt(centred.var(axis=0) + RIDGE)
+        direction = apart / scale
         if len(centred) >= FULL * centred.shape[1]:
-            scaled = centred / np.sqrt(variance)
-            covariance = scaled.T @ scaled / len(scaled) + RIDGE * np.eye(len(variance))
-            direction = np.linalg.solve(covariance, apart / np.sqrt(variance)) / np.sqrt(variance)
-        return cls(middle=(means[0] + means[1]) / 2, direction=direction, scale=np.sqrt(variance))
+            scaled = centred / scale
+            covariance = scaled.T @ scaled / len(scaled) + RIDGE * np.eye(len(scale))
+            direction = np.linalg.solve(covariance, direction)
+        return cls(unit=unit, middle=middle, spread=spread, direction=direction, scale=scale)
 
     def __call__(self, rows: Array) -> Array:
-        centred = rows - self.middle
-        spread = np.log(np.maximum(np.mean((centred / self.scale) ** 2, axis=1), 1e-300))
-        return np.stack([centred @ self.direction, spread], axis=1)
+        with np.errstate(over="ignore"):
+            given = np.clip(rows / self.unit, -FAR, FAR)
+        scaled = (given - self.middle) / self.spread / self.scale
+        spread = np.log(np.maximum(np.mean(scaled**2, axis=1), 1e-300))
+        return np.stack([scaled @ self.direction, spread], axis=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -299,6 +299,9 @@ def outputs(seed, moved=0.0, scale=1.0, shape=(8,)):
     return rows
 
 
+UNITS = 10.0 ** np.array([-6, -3, 0, 0, 0, 0, 3, 6])
+
+
 @pytest.mark.parametrize(
     ("without", "with_record"),
     [
@@ -306,8 +309,12 @@ def outputs(seed, moved=0.0, scale=1.0, shape=(8,)):
         (outputs(0), outputs(1, scale=0.6)),
         (outputs(0, shape=(2, 4)), outputs(1, moved=3.0, shape=(2, 4))),
         (np.zeros((1500, 3)), np.tile([0.0, 1.0, 0.0], (1500, 1))),
+        (1e-300 * outputs(0), 1e-300 * outputs(1, moved=3.0)),
+        (1e307 * outputs(0, scale=0.1), 1e307 * outputs(1, scale=0.1, moved=0.3)),
+        (outputs(0) * UNITS + UNITS[::-1], outputs(1, moved=3.0) * UNITS + UNITS[::-1]),
+        (outputs(0) > 0, outputs(1, moved=3.0) > 0),
     ],
-    ids=["moved", "scaled", "two steps", "no noise"],
+    ids=["moved", "scaled", "two steps", "no noise", "tiny", "huge", "units of each number", "yes or no"],
 )
 def test_outputs_that_differ_are_told_apart_by_a_score_that_a_third_of_them_learns(without, with_record):
     found = audit.from_scores(without, with_record, risk=0.05, claim=guarantees.gaussian(mu=0.5))
@@ -315,6 +322,13 @@ def test_outputs_that_differ_are_told_apart_by_a_score_that_a_third_of_them_lear
     assert found.learned_from == (500, 500)
     assert found.tests[0].counts.trials_without == 900
     assert not any("distinguisher" in condition for condition in found.conditions)
+
+
+def test_an_output_far_from_those_that_learned_is_scored():
+    rows = outputs(0)
+    far = rows * np.where(np.arange(len(rows)) % 100 == 0, 1e300, 1e-300)[:, None]
+    found = audit.from_scores(far, rows, risk=0.05)
+    assert np.isfinite(found.sides[0]).all() and np.isfinite(found.sides[1]).all()
 
 
 def test_constant_outputs_show_nothing():
