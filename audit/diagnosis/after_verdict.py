@@ -1,7 +1,8 @@
 """After a verdict, put what looks wrong into the record.
 
-After a violation by a few hundred outputs and a replay of the code; after another verdict the code is replayed alone,
-JAX code of few equations in about a second.
+After a violation by a few hundred outputs and a replay of the code. After another verdict the code is replayed, JAX
+code of few equations in about a second; of other code the judged outputs are asked the same questions, and what looks
+wrong in them is a hint.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import math
 import sys
 import time
 import warnings
-from typing import Any
 
 import jax
 
@@ -27,6 +27,7 @@ from audit.diagnosis.constant_release import constant_release, never_varied
 from audit.diagnosis.cut_noise import cut_noise
 from audit.diagnosis.explain.dispatch import positive, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
+from audit.diagnosis.hints import is_noisy_sum, on_same_seeds, repeating, unvarying, worth_a_look
 from audit.diagnosis.noise import Array
 from audit.diagnosis.noise_and_batches import SHARE as NOISE_OF_BATCHES
 from audit.diagnosis.noise_and_batches import noise_elsewhere
@@ -35,7 +36,16 @@ from audit.diagnosis.rank import rate_first, without_praise
 from audit.diagnosis.signal import read_signal
 from audit.diagnosis.step_moves import step_moves
 from audit.diagnosis.step_noise import about_steps
-from audit.diagnosis.told_by_record import adds_noise, law, rate_is_told, stated, steps_of, to_tell
+from audit.diagnosis.told_by_record import (
+    FIRST_STEP,
+    SEVERAL_STEPS,
+    adds_noise,
+    law,
+    rate_is_told,
+    stated,
+    steps_of,
+    to_tell,
+)
 from audit.diagnosis.whole_release import about_whole_release
 from audit.power.less_noise import Sampled, sampled
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
@@ -53,19 +63,12 @@ from mechanisms.pairs.neighbours import Neighbours
 
 SHARE = 0.2
 """Of the record's risk, for all diagnoses together: a false one sends people after what is right."""
+HINTS = 0.02
+"""The same where no violation was found: most of the code that is asked about is right."""
+OF_TIME = 0.1
+"""Of the time that the audit took, for outputs that a hint has to draw again."""
 OF_STEPS = 1e-3
 """Of that, for steps after the first, which are called short only where they are so by far."""
-SEVERAL_STEPS = (
-    "the release is the end of several steps, or of an unknown number, and later steps may see what earlier ones "
-    "released. So noise, clipping, divisor and rate of one step are not judged, and any of them may be wrong. To check "
-    "them one by one, audit one step with releases='update'."
-)
-"""What is said of an output in which steps are added up."""
-FIRST_STEP = (
-    "gradients of later steps depend on what earlier steps released, so only those of the first step are known. "
-    "Of all {rounds} steps it is asked whether each has noise of its own; the other answers are about the first."
-)
-"""What is said of a transcript whose gradients nobody knows after its first step."""
 FEWEST_COORDINATES = 2
 """Of which the record's own gradient leaves fewer than two, however few the others are."""
 PURPOSE = 0xD1A6
@@ -87,6 +90,11 @@ class _Asked:
     """That of the record, with its whole curve."""
 
     @property
+    def share(self) -> float:
+        """Of the record's risk, for all diagnoses."""
+        return SHARE if self.record.verdict == "violation" else HINTS
+
+    @property
     def rounds(self) -> int:
         """Steps of a transcript whose gradients may follow what earlier ones released; 1 for any other release."""
         follows = self.mechanism.kind == "transcript" and _follows_steps(self.mechanism)
@@ -95,7 +103,7 @@ class _Asked:
     @property
     def risk(self) -> float:
         """For all diagnoses but that of later steps."""
-        return SHARE * self.record.risk * (1 - OF_STEPS if self.rounds > 1 else 1)
+        return self.share * self.record.risk * (1 - OF_STEPS if self.rounds > 1 else 1)
 
     @property
     def own_key(self) -> jax.Array:
@@ -131,73 +139,90 @@ def explain(
     What fails in a diagnosis is said in its place and never costs the record. ``sides`` are those that the audit drew
     from, ``read_as`` the pair of gradients that its scores read, where there is one, and ``claim`` is the record's:
     without it releases are compared with what it allows normal noise alone.
-    Without a violation there are only lines of code that look wrong in a replay.
+    Without a violation there are only lines of code that look wrong in a replay, or hints.
     """
     if record.diagnoses:
         return record
-    if record.verdict != "violation":
-        return _without_violation(record, mechanism, neighbours, key, deadline, sides)
     began = time.monotonic()
-    try:
-        with contained():
-            asked = _Asked(
-                record=record,
-                mechanism=mechanism,
-                neighbours=neighbours,
-                key=key,
-                deadline=deadline,
-                sides=both_sides(mechanism, neighbours) if sides is None else sides,
-                claim=claim,
-            )
-            answers = _with_later_steps(asked, _answers(asked, read_as))
-    except Exception as error:
-        lines = str(error).strip().splitlines()
-        answers = (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
-    lines, as_stated = _lines(record, mechanism, neighbours, fold_in(key, PURPOSE), deadline)
-    answers = rate_first(answers) if as_stated else without_praise(answers, lines)
-    answers = (*lines, *answers, direction(record))
+    asked = _Asked(
+        record=record,
+        mechanism=mechanism,
+        neighbours=neighbours,
+        key=key,
+        deadline=deadline,
+        sides=both_sides(mechanism, neighbours) if sides is None else sides,
+        claim=claim,
+    )
+    if record.verdict == "violation":
+        answers = _of_outputs(asked, read_as)
+        lines, as_stated = _lines(asked)
+        answers = rate_first(answers) if as_stated else without_praise(answers, lines)
+        answers = (*lines, *answers, direction(record))
+    else:
+        answers = _without_violation(asked, read_as)
     return dataclasses.replace(record, diagnoses=answers, seconds=record.seconds + time.monotonic() - began)
 
 
-def _without_violation(
-    record: AuditRecord,
-    mechanism: Auditable,
-    neighbours: Neighbours,
-    key: jax.Array,
-    deadline: float | None,
-    sides: BothSides | None,
-) -> AuditRecord:
-    """What a replay finds wrong, if it costs little beside the trials; or that the release never varies."""
-    key = fold_in(key, PURPOSE)
+def _of_outputs(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+    try:
+        with contained():
+            return _with_later_steps(asked, _answers(asked, read_as))
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        return (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
+
+
+def _without_violation(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+    """What a replay finds wrong, if it costs little beside the trials, or the outputs of code that is not replayed."""
+    record, mechanism = asked.record, asked.mechanism
     if never_varied(record):
-        told = both_sides(mechanism, neighbours) if sides is None else sides
-        return dataclasses.replace(record, diagnoses=constant_release(told, key, deadline))
+        return constant_release(asked.sides, asked.own_key, asked.deadline)
+    lines: tuple[Diagnosis, ...] = ()
     # a function that has drawn its trials has imported what it uses
-    if not has_lines(mechanism) or (mechanism.tracer == "torch" and "torch" not in sys.modules):
-        return record
-    began = time.monotonic()
-    with warnings.catch_warnings():
-        # the code has warned while its trials were drawn
-        warnings.simplefilter("ignore")
-        lines, _ = _lines(record, mechanism, neighbours, key, deadline, brief=True)
+    if has_lines(mechanism) and (mechanism.tracer != "torch" or "torch" in sys.modules):
+        with warnings.catch_warnings():
+            # the code has warned while its trials were drawn
+            warnings.simplefilter("ignore")
+            lines, _ = _lines(asked, brief=True)
     wrong = tuple(answer for answer in lines if answer.wrong)
-    return dataclasses.replace(record, diagnoses=wrong, seconds=record.seconds + time.monotonic() - began)
+    if wrong or not is_foreign(mechanism):
+        return wrong
+    soon = time.monotonic() + OF_TIME * record.seconds
+    asked = dataclasses.replace(asked, deadline=soon if asked.deadline is None else min(soon, asked.deadline))
+    try:
+        with contained():
+            hints = _hints(asked, read_as)
+    except Exception:
+        # the trials came through; why these do not is no finding
+        return ()
+    return tuple({found.code: found for found in reversed(hints)}.values())[::-1]
 
 
-def _lines(
-    record: AuditRecord,
-    mechanism: Auditable,
-    neighbours: Neighbours,
-    key: jax.Array,
-    deadline: float | None,
-    *,
-    brief: bool = False,
-) -> tuple[tuple[Diagnosis, ...], bool]:
+def _hints(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+    record, layout, risk = asked.record, asked.sides.layout(), asked.share * asked.record.risk
+    first, second = asked.outputs(layout.entries)
+    found = (
+        unvarying(first, second, layout=layout),
+        repeating(first, second, continuous=law(record) != "any", risk=risk / 2),
+        on_same_seeds(
+            record, asked.neighbours, asked.sides, first, key=asked.own_key, risk=risk / 2, deadline=asked.deadline
+        ),
+    )
+    # rows that are as long as a release need not be gradients
+    known = asked.mechanism.gradients_told or made_of_gradients(asked.neighbours)
+    answers = _answers(asked, read_as) if known else _of_the_claim(asked, asked.risk, whole=False)
+    answers = _with_later_steps(asked, answers)
+    told = worth_a_look(answers, is_sum=is_noisy_sum(answers))
+    return (*(hint for hint in found if hint is not None), *told)
+
+
+def _lines(asked: _Asked, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...], bool]:
     """Lines of code that look wrong, or what keeps them from being found; and whether all was seen to be as stated."""
-    if deadline is not None and time.monotonic() >= deadline:
+    if asked.deadline is not None and time.monotonic() >= asked.deadline:
         return (), False
+    record, neighbours = asked.record, asked.neighbours
     stated = stated_by(record.claim, record.mechanism.parameters, neighbours)
-    return line_answers(mechanism, neighbours, key=key, stated=stated, brief=brief)
+    return line_answers(asked.mechanism, neighbours, key=asked.own_key, stated=stated, brief=brief)
 
 
 def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
@@ -214,7 +239,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
     except ValueError as error:
         reason = f"the gradients of the pair {neighbours.name!r} cannot be read: {str(error).rstrip('.')}."
         # only code of the user's own can be told more of, and rows that are gradients say all
-        if mechanism.gradients_told is not False or _is_vector(neighbours.without):
+        if mechanism.gradients_told is not False or getattr(neighbours.without, "ndim", MATRIX) == 1:
             return (not_asked(reason),)
         if getattr(neighbours.without, "ndim", 0) != MATRIX:
             reason = f"the pair {neighbours.name!r} holds data, not gradients."
@@ -276,7 +301,7 @@ def _with_later_steps(asked: _Asked, answers: tuple[Diagnosis, ...]) -> tuple[Di
     if asked.rounds == 1:
         return answers
     outputs = asked.outputs(asked.sides.layout().entries)
-    steps = about_steps(*outputs, rounds=asked.rounds, risk=OF_STEPS * SHARE * asked.record.risk)
+    steps = about_steps(*outputs, rounds=asked.rounds, risk=OF_STEPS * asked.share * asked.record.risk)
     if not steps.wrong:
         return (*answers, steps)
     # code whose first step alone is as stated does not do what is stated
@@ -295,10 +320,6 @@ def _follows_steps(mechanism: Auditable) -> bool:
 
 MATRIX = 2
 """Axes of a dataset whose rows are gradients."""
-
-
-def _is_vector(dataset: Any) -> bool:
-    return getattr(dataset, "ndim", 2) == 1
 
 
 def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = True) -> tuple[Diagnosis, ...]:

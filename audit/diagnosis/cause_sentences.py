@@ -33,6 +33,8 @@ QUESTIONS = {
     "laplace": "is the noise Laplace?",
     "claim": "does the claim promise no more than the stated parameters allow?",
     "constant": "does the release vary?",
+    "no_part": "does the record take part?",
+    "same_seeds": "on the same seeds, does the record move the release by more than the claim allows?",
     "l1_ratio": "is there enough Laplace noise for the movement in the l1 norm?",
 }
 

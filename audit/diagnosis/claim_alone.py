@@ -64,7 +64,7 @@ def allowed_to_any(claim: Claim | TradeOff) -> float:
     return (1 + CLOSE) * 2 * math.sqrt(divergence / (1 - divergence)) if divergence < 1 else math.inf
 
 
-def _looks_normal(values: Array) -> bool:
+def looks_normal(values: Array) -> bool:
     """Whether skewness and kurtosis are those of normal numbers, at a level at which other laws hardly pass."""
     standard = (values - values.mean()) / values.std()
     skew, kurtosis = np.mean(standard**3), np.mean(standard**4) - 3
@@ -107,8 +107,8 @@ def moves_more_than_allowed(
     centred = [(side - side.mean()) / deviation for side in (without, with_record)]
     changes = [sign * own - moved / 4 * own**2 for sign, own in zip((-1, 1), centred, strict=True)]
     error = float(np.sqrt(sum(own.var() for own in changes) / len(without)) * ndtri(1 - risk / (2 + 2 * one_number)))
-    looks_normal = normal < whatever and _looks_normal(without) and _looks_normal(with_record)
-    allowed = normal if looks_normal else whatever
+    is_normal = normal < whatever and looks_normal(without) and looks_normal(with_record)
+    allowed = normal if is_normal else whatever
     more = moved - error > allowed
     says = "" if one_number else "along the direction that was learned, "
     says += f"the record moves the release by {moved:.2g} noise deviations"
@@ -118,7 +118,7 @@ def moves_more_than_allowed(
         says += f", from mean {means[0]} and deviation {spreads[0]} to mean {means[1]} and deviation {spreads[1]}"
     if math.isfinite(allowed):
         says += f", and the claim allows {at_most(allowed)}"
-        says += " if the noise is normal, as it looks" if looks_normal else ""
+        says += " if the noise is normal, as it looks" if is_normal else ""
         says += "" if more else ", which is not shown to be exceeded"
     causes = ["too little noise", "a record that counts for more than its bound"]
     causes += ["a divisor that depends on the number of records"] if adds else []
@@ -132,7 +132,7 @@ def moves_more_than_allowed(
         says=f"{says}: {listed}." if more else f"{says}.",
         p_value=1.0,
         risk=risk,
-        assumes=f"{'normal noise, ' if looks_normal else ''}many trials{learned}",
+        assumes=f"{'normal noise, ' if is_normal else ''}many trials{learned}",
         estimate=moved,
         interval=(moved - error, moved + error),
     )

@@ -135,7 +135,7 @@ def is_coarse(without: Noise, with_record: Noise) -> bool:
     if values > COARSE or FEW_VALUES * values >= rows.size:
         return False
     # few values may also be one draw, again and again
-    return len(np.unique(rows, axis=0)) > (1 - SELDOM) * len(rows) or _chance_of_equals(rows) >= 1
+    return len(np.unique(rows, axis=0)) > (1 - SELDOM) * len(rows) or chance_of_equals(rows) >= 1
 
 
 def _silent_share(side: Noise) -> float:
@@ -264,7 +264,7 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
         measured, causes = f"trials repeat: {draws} of noise in {len(rows):,} trials", ("seed_again",)
         if own == [1, 1] and distinct == 2:
             measured, causes = f"{measured}, one for each dataset", ("seed_again", "seed_of_dataset")
-        causes += () if _chance_of_equals(rows) < risk else ("coarse_noise",)
+        causes += () if chance_of_equals(rows) < risk else ("coarse_noise",)
     elif wrong:
         measured, causes = "successive trials have correlated noise", ("seed_again", "kept_state")
     return answer(
@@ -286,7 +286,7 @@ def _successive(rows: Array) -> float:
     return 2 * float(student.sf(abs(differences.mean()) / error, len(differences) - 1)) if error > 0 else 1.0
 
 
-def _chance_of_equals(rows: Array) -> float:
+def chance_of_equals(rows: Array) -> float:
     """At most how many pairs of trials coarse noise makes equal, were its coordinates independent draws."""
     different = np.unique(rows, axis=0)
     pairs = len(different) * (len(different) - 1) / 2

@@ -7,6 +7,18 @@ from audit.diagnosis.claim_alone import CLOSE
 from audit.diagnosis.explain.dispatch import positive, promised
 from audit.record.record import AuditRecord, ClaimPart
 
+SEVERAL_STEPS = (
+    "the release is the end of several steps, or of an unknown number, and later steps may see what earlier ones "
+    "released. So noise, clipping, divisor and rate of one step are not judged, and any of them may be wrong. To check "
+    "them one by one, audit one step with releases='update'."
+)
+"""What is said of an output in which steps are added up."""
+FIRST_STEP = (
+    "gradients of later steps depend on what earlier steps released, so only those of the first step are known. "
+    "Of all {rounds} steps it is asked whether each has noise of its own; the other answers are about the first."
+)
+"""What is said of a transcript whose gradients nobody knows after its first step."""
+
 
 def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
     """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm.

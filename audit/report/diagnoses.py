@@ -12,6 +12,8 @@ from dpsgd_audit.spelling import counted
 
 REPLAYED = "a replay of the code shows what the trials did not (the verdict depends on trials only)"
 """What stands before lines of code that look wrong where no violation was found."""
+HINT = "a hint from the outputs, which is no violation"
+"""The same of what the outputs show."""
 Place = tuple[str, int]
 """A file and a line."""
 IN_A_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
@@ -57,12 +59,13 @@ def in_short(record: AuditRecord) -> str:
 
 def heading(record: AuditRecord) -> str:
     """What stands before the diagnoses of a record."""
-    replayed = any(answer.code.startswith(LINE) for answer in record.diagnoses)
-    return REPLAYED if record.verdict != "violation" and replayed else "what looks wrong"
+    if record.verdict == "violation":
+        return "what looks wrong"
+    return REPLAYED if any(answer.code.startswith(LINE) for answer in record.diagnoses) else HINT
 
 
 def beside_the_verdict(record: AuditRecord) -> list[Diagnosis]:
-    """What looks wrong although no violation was found: what a replay shows, or that the release never varies."""
+    """What looks wrong although no violation was found: what a replay shows, or a hint from the outputs."""
     if record.verdict == "violation":
         return []
     return [answer for answer in record.diagnoses if answer.wrong and not answer.follows]

@@ -39,7 +39,7 @@ ALL_RULES = {
     REPLAYED: (
         "LooksWrong",
         "warning",
-        "A replay of the code shows a fault that the trials did not; the verdict does not change.",
+        "A replay of the code, or its outputs, show what the verdict does not; it does not change.",
     ),
 }
 

@@ -11,7 +11,7 @@ from audit.report.caveats import (
     second_pair,
     trials_note,
 )
-from audit.report.diagnoses import REPLAYED, asked, looks_wrong, not_followed, untold
+from audit.report.diagnoses import HINT, REPLAYED, asked, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.promises import unchecked_steps
 from audit.report.repeat import NOT_REPEATABLE
@@ -63,7 +63,7 @@ def record_lines(record: AuditRecord) -> list[str]:
     ]
 
 
-BRIEF = ("broken", "line", "replay", "wrong", "claim", "proven", "guesses", "because")
+BRIEF = ("broken", "line", "replay", "wrong", "hint", "claim", "proven", "guesses", "because")
 """What of a record is told where there is room for a few lines."""
 
 
@@ -139,7 +139,7 @@ def _share_lines(record: AuditRecord) -> list[str]:
 
 
 def _wrong_lines(record: AuditRecord) -> list[str]:
-    """What looks wrong, after a violation."""
+    """What looks wrong, after a violation; or hints."""
     if not record.diagnoses:
         return []
     tail = asked(record.diagnoses)
@@ -148,6 +148,8 @@ def _wrong_lines(record: AuditRecord) -> list[str]:
     if not any(answer.wrong for answer in told) and any(answer.wrong for answer in record.diagnoses):
         # a line of code looks wrong and stands above
         said = ["no cause was found in the outputs."] if tail else []
+    if record.verdict != "violation":
+        return [f"  hint:    {says} ({HINT})" for says in said]
     lines = [f"  wrong:   {says}" for says in said]
     lines += [f"           ({tail})"] if tail else []
     return [*lines, *(f"  untold:  {says}" for says in untold(record.diagnoses))]

@@ -145,5 +145,5 @@ def test_verify_checks_it():
     assert "wrong" in {check.state for check in found.checks}
     removed = verify((dataclasses.replace(record, diagnoses=()),), rerun=1.0, suite=suite)
     assert "wrong" in {check.state for check in removed.checks}
-    invented = dataclasses.replace(record.diagnoses[0], code="ratio")
+    invented = dataclasses.replace(record.diagnoses[0], code="direction")
     assert "wrong" in {check.state for check in verify((dataclasses.replace(record, diagnoses=(invented,)),)).checks}

@@ -1,0 +1,257 @@
+"""Hints from the outputs of code that no verdict accuses: bugs that get one, and right code that gets none."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from checks import assert_rate_at_most
+
+import audit
+import guarantees
+import mechanisms
+from audit.diagnosis.hints import repeating
+
+DIMENSION, RATE, NOISE = 12, 0.5, 1.0
+rows = np.random.default_rng(3).normal(size=(3, DIMENSION)).astype(np.float32) * 0.15
+LONG = np.r_[np.full(6, 2.0), np.full(6, -0.6)].astype(np.float32)
+PAIR = mechanisms.add_record(rows, LONG)
+ZERO_OUT = mechanisms.zero_out(np.concatenate([rows, LONG[None]]), 3)
+TOLD = {"clip": 1.0, "noise_multiplier": NOISE, "gradients": lambda g: g}
+CLAIM = guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=NOISE)
+
+
+def streams(seed):
+    return tuple(map(np.random.default_rng, np.random.SeedSequence(seed).spawn(2)))
+
+
+def clipped(g, bound=1.0):
+    return g / np.maximum(1.0, np.linalg.norm(g, axis=1, keepdims=True) / bound)
+
+
+def step(seed, g, *, clip=clipped, noise=None, total=lambda c: c.sum(0), after=lambda z, n: z, sample=None):
+    batch, own = streams(seed)
+    taken = np.flatnonzero(batch.random(len(g)) < RATE) if sample is None else sample(batch, len(g))
+    drawn = own.normal(0, NOISE, DIMENSION) if noise is None else noise(seed, own, len(taken))
+    return after(total(clip(g[taken])) + drawn, len(taken))
+
+
+def hinted(code, pair=PAIR, *, claim=CLAIM, told=True, trials=2000, releases="update", key=0):
+    """What an audit with a poor score hints at, by code."""
+    mechanism = mechanisms.callable_step(code, releases=releases, **(TOLD if told else {}))
+    record = audit.run_audit(
+        mechanism,
+        pair,
+        lambda output: jnp.ravel(output)[5],
+        claim=claim,
+        trials=trials,
+        risk=0.05,
+        key=jax.random.key(key),
+    )
+    assert record.verdict == "no_violation_found", record.reason
+    return {answer.code: answer.says for answer in record.diagnoses}
+
+
+def in_halves(g):
+    return np.concatenate([clipped(g[:, :6]), clipped(g[:, 6:])], axis=1)
+
+
+SOME = np.r_[np.ones(10), 0.0, 0.0]
+
+
+def some_bare(seed, own, n):
+    return own.normal(0, NOISE, DIMENSION) * SOME
+
+
+def if_any(seed, own, n):
+    return own.normal(0, NOISE, DIMENSION) * (n > 0)
+
+
+def of_few_seeds(seed, own, n):
+    return np.random.default_rng(seed % 100).normal(0, NOISE, DIMENSION)
+
+
+@functools.cache
+def before(purpose):
+    return {"noise": np.zeros(DIMENSION)}
+
+
+def carried(seed, own, n):
+    last = before("carried")
+    last["noise"] = 0.6 * last["noise"] + 0.8 * own.normal(0, NOISE, DIMENSION)
+    return last["noise"]
+
+
+def one_stream(seed, g):
+    taken = np.random.RandomState(seed % 2**32).rand(len(g)) < RATE
+    return clipped(g[taken]).sum(0) + np.random.RandomState(seed % 2**32).randn(DIMENSION)
+
+
+BUGS = {
+    "each half clipped by itself": (functools.partial(step, clip=in_halves), "same_seeds", "with the same seeds"),
+    "the sum clipped": (
+        functools.partial(step, clip=lambda g: g, total=lambda c: clipped(c.sum(0)[None])[0]),
+        "same_seeds",
+        "with the same seeds",
+    ),
+    "the dataset not read": (lambda seed, g: step(seed, rows), "no_part", "bit for bit"),
+    "100 seeds": (functools.partial(step, noise=of_few_seeds), "repeated", "a seed or a release is reused"),
+    "noise carried over": (functools.partial(step, noise=carried), "repeated", "successive trials"),
+    "noise on some": (lambda seed, g: step(seed, g * SOME, noise=some_bare), "bare", "10 to 11 never vary"),
+    "no noise on an empty batch": (functools.partial(step, noise=if_any), "silent", "an empty batch gets no noise"),
+    "divided by the batch": (functools.partial(step, after=lambda z, n: z / max(n, 1)), "scale_by_trial", "varies"),
+    "one seed for both": (one_stream, "noise_and_batches", "correlation"),
+}
+QUICK = ("each half clipped by itself", "the dataset not read")
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_bug_that_no_score_finds_gets_a_hint(name):
+    code, kind, says = BUGS[name]
+    assert says in hinted(code)[kind]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in BUGS if name not in QUICK])
+def test_every_bug_gets_a_hint(name):
+    code, kind, says = BUGS[name]
+    longer = mechanisms.add_record(3 * rows, LONG)
+    assert says in hinted(code, longer if name == "one seed for both" else PAIR)[kind]
+
+
+def test_one_release_that_comes_again_may_be_an_empty_batch():
+    drawn = np.random.default_rng(0).normal(size=(2, 100, 5))
+    drawn[:, ::10] = 0.0
+    hint = repeating(*drawn, continuous=True, risk=0.01)
+    assert hint is not None
+    assert "20 of 200 trials" in hint.says
+    assert hint.causes == ("empty_batch", "seed_again")
+
+
+def test_trials_in_any_order_are_independent_at_the_risk_that_is_stated():
+    found = 0
+    for seed in range(300):
+        heavy = np.random.default_rng(seed).standard_cauchy(size=(2, 60, 3))
+        found += repeating(*heavy, continuous=False, risk=0.2) is not None
+    assert_rate_at_most(found, 300, 0.1)
+
+
+def rounded(z, n):
+    return np.round(z * 4) / 4
+
+
+def largest_kept(z, n):
+    return np.where(np.abs(z) >= np.sort(np.abs(z))[-4], z, 0.0)
+
+
+def looped(seed, g):
+    rng = np.random.Generator(np.random.Philox(key=seed))
+    total = np.zeros(DIMENSION)
+    for row in g:
+        if rng.uniform() < RATE:
+            total += row / max(1.0, float(np.linalg.norm(row)))
+    return total + NOISE * rng.standard_normal(DIMENSION)
+
+
+def global_state(seed, g):
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    taken = np.random.rand(len(g)) < RATE  # noqa: NPY002
+    return (taken @ clipped(g) + np.random.randn(DIMENSION)).astype(np.float32)  # noqa: NPY002
+
+
+def augmented(seed, g):
+    """Draws for a record only if it is in the batch, before the noise."""
+    rng = np.random.default_rng(seed)
+    mask = rng.random(len(g)) < RATE
+    views = [row * rng.choice([-1.0, 1.0]) for row in g[mask]]
+    return sum((clipped(view[None])[0] for view in views), np.zeros(DIMENSION)) + rng.normal(0, NOISE, DIMENSION)
+
+
+def box_muller(seed, own, n):
+    return np.sqrt(-2 * np.log1p(-own.random(DIMENSION))) * np.cos(2 * np.pi * own.random(DIMENSION))
+
+
+def by_permutation(seed, g):
+    rng = np.random.default_rng(seed)
+    taken = rng.permutation(len(g))[: rng.binomial(len(g), RATE)]
+    return clipped(g[taken]).sum(0) + rng.normal(0, NOISE, DIMENSION)
+
+
+def training(seed, g, *, momentum=0.0, last=False):
+    rng, weights, moving, released = np.random.default_rng(seed), np.zeros(DIMENSION), 0.0, []
+    for _ in range(3):
+        taken = rng.random(len(g)) < RATE
+        update = taken @ clipped(g - 0.1 * weights) + rng.normal(0, NOISE, DIMENSION)
+        moving = momentum * moving + update
+        weights = weights - 0.1 * moving
+        released.append(update if not momentum else moving)
+    return weights if last else np.stack(released)
+
+
+RIGHT = {
+    "plain": step,
+    "one generator, record by record": looped,
+    "global state": global_state,
+    "augmented": augmented,
+    "binomial, then a permutation": by_permutation,
+    "a public divisor and a learning rate": functools.partial(step, after=lambda z, n: -0.1 * z / 8),
+    "a public offset": functools.partial(step, after=lambda z, n: z + np.arange(DIMENSION)),
+    "noise of four parties": functools.partial(step, noise=lambda s, own, n: own.normal(0, 0.5, (4, DIMENSION)).sum(0)),
+    "Box-Muller": functools.partial(step, noise=box_muller),
+    "more noise": functools.partial(step, noise=lambda s, own, n: own.normal(0, 1.4, DIMENSION)),
+    "each half at its share of the bound": functools.partial(step, clip=lambda g: in_halves(g * 2**0.5) / 2**0.5),
+    "a tighter bound": functools.partial(step, clip=functools.partial(clipped, bound=0.5)),
+    "normalised gradients": functools.partial(
+        step, clip=lambda g: g / (np.linalg.norm(g, axis=1, keepdims=True) + 0.01)
+    ),
+    "rounded after the noise": functools.partial(step, after=rounded),
+    "signs": functools.partial(step, after=lambda z, n: np.sign(z)),
+    "bent": functools.partial(step, after=lambda z, n: np.tanh(z)),
+    "cut": functools.partial(step, after=lambda z, n: np.clip(z, -1, 1)),
+    "the largest coordinates": functools.partial(step, after=largest_kept),
+    "a bounded release": functools.partial(step, after=lambda z, n: z / max(1.0, float(np.linalg.norm(z)) / 3)),
+    "half precision": functools.partial(step, after=lambda z, n: z.astype(np.float16).astype(np.float32)),
+    "more noise on some": functools.partial(
+        step, noise=lambda s, own, n: np.r_[own.normal(0, 1, 8), own.normal(0, 9, 4)]
+    ),
+    "a frozen tensor": lambda seed, g: {"frozen": np.ones(3, np.float32), "moving": step(seed, g)},
+    "a noisy count": lambda seed, g: {"sum": step(seed, g), "steps": np.float32(7)},
+}
+FULL = {
+    "no sampling": lambda seed, g: clipped(g).sum(0) + np.random.default_rng(seed).normal(0, NOISE, DIMENSION),
+    "sampled, and claimed as if not": functools.partial(step),
+    "fixed batches, claimed as if none": lambda seed, g: step(seed, g, sample=lambda r, n: r.permutation(n)[:2]),
+}
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    "name", ["augmented", *(pytest.param(name, marks=pytest.mark.long) for name in RIGHT if name != "augmented")]
+)
+def test_right_code_gets_no_hint(name, told):
+    named = name in ("a frozen tensor", "a noisy count")
+    assert not hinted(RIGHT[name], told=told and not named)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FULL)
+def test_right_code_gets_no_hint_beside_a_claim_without_batches(name):
+    assert not hinted(FULL[name], claim=guarantees.gaussian(mu=1.0), told=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name", ["plain", "global state", "bent", "normalised gradients", "each half at its share of the bound"]
+)
+def test_right_code_gets_no_hint_on_a_pair_of_one_size(name):
+    claim = guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=NOISE, relation="zero_out")
+    assert not hinted(RIGHT[name], ZERO_OUT, claim=claim)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("momentum", "last"), [(0.0, False), (0.9, False), (0.9, True)])
+def test_a_right_training_gets_no_hint(momentum, last):
+    claim = guarantees.poisson_training(rate=RATE, noise_multiplier=NOISE, steps=3)
+    code = functools.partial(training, momentum=momentum, last=last)
+    assert not hinted(code, claim=claim, releases="final" if last else "transcript", told=False)
