@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from audit.diagnosis import batches, dependence, distribution, laplace, noise_and_batches, presence, scale, sensitivity
+from audit.diagnosis.elsewhere import elsewhere
 from audit.diagnosis.noise import Array, Noise, read_noise
 from audit.diagnosis.rank import ranked
 from audit.diagnosis.sensitivity import Stated
@@ -137,7 +138,7 @@ def _about_presence(
         lambda risk: bare(risk=risk),
         lambda risk: presence.silent(*sides, empty=empty, risk=risk),
         *(() if law == "coarse" else (lambda risk: presence.repeated(*sides, risk=risk),)),
-        lambda risk: sensitivity.elsewhere(*sides, signal, layout=layout, risk=risk),
+        lambda risk: elsewhere(*sides, signal, layout=layout, risk=risk),
     )
 
 

@@ -1,7 +1,8 @@
 """What is asked and what may be the cause, by code; every sentence about a cause is made here.
 
 A measurement names one cause only where the others that are known to give the same measurement are excluded.
-Otherwise all of them are listed: tests/audit/diagnosis/test_cause_sentences.py has a fault for each.
+Otherwise an answer has the codes of all, the likeliest first, and names three of them:
+tests/audit/diagnosis/test_cause_sentences.py has a fault for each.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ QUESTIONS = {
     "l1_ratio": "is there enough Laplace noise for the movement in the l1 norm?",
 }
 
+MOST_NAMED = 3
+"""Causes that a sentence names; where there are more it says so."""
 OTHERS = "others"
 """Beside the causes that are listed, where the measurement leaves room for ones that nobody has thought of."""
 CAUSES = {
@@ -101,12 +104,12 @@ def _words(code: str, known: Mapping[str, str], table: str) -> str:
 
 
 def sentence(measured: str, causes: tuple[str, ...]) -> str:
-    """What was measured, and the cause; where there may be several, all of them."""
+    """What was measured, and the cause; where there may be several, the first of them."""
     if not causes:
         return f"{measured}."
     listed = [_words(cause, CAUSES, "CAUSES") for cause in causes if cause != OTHERS]
-    if OTHERS in causes:
-        return f"{measured}. {POSSIBLE}, among others: {'; '.join(listed)}."
+    if OTHERS in causes or len(listed) > MOST_NAMED:
+        return f"{measured}. {POSSIBLE}, among others: {'; '.join(listed[:MOST_NAMED])}."
     return f"{measured}: {listed[0]}." if len(listed) == 1 else f"{measured}. {POSSIBLE}: {'; '.join(listed)}."
 
 

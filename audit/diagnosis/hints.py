@@ -17,7 +17,7 @@ from audit.diagnosis.presence import chance_of_equals
 from audit.diagnosis.rank import NO_NOISE
 from audit.diagnosis.same_seeds import moves_too_far, took_no_part
 from audit.power.less_noise import sampled
-from audit.record.diagnosis_answer import Diagnosis
+from audit.record.diagnosis_answer import LAWS, NO_HINTS, Diagnosis
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import BothSides
 from mechanisms.pairs.neighbours import Neighbours
@@ -28,12 +28,8 @@ OF_TRIALS = 40
 JOINED = 24
 """Runs in which the record takes part, of those."""
 FEWEST_PAIRS = 8
-LAWS = ("normal", "laplace", "grain", "tails")
-"""Another law of the noise: what is done with a release afterwards may bend, round or cut it, and break nothing."""
 OF_A_SUM = ("ratio", "rate", "batches", "steps", "shared", "noise_and_batches", "scale_by_trial", "scale_by_record")
 """Questions that take the release for a sum and its noise, which it is not if it was bent, rounded or cut."""
-NEVER = ("direction", *LAWS)
-"""Answers that are no reason to worry: tensors may be clipped by themselves, within one bound."""
 
 
 def is_noisy_sum(answers: Sequence[Diagnosis]) -> bool:
@@ -44,7 +40,7 @@ def is_noisy_sum(answers: Sequence[Diagnosis]) -> bool:
 
 def worth_a_look(answers: Sequence[Diagnosis], *, is_sum: bool) -> tuple[Diagnosis, ...]:
     """The answers 'wrong' that no right code gives; where the release may be no noisy sum, fewer of them."""
-    skipped = (*NEVER, *(() if is_sum else OF_A_SUM))
+    skipped = (*NO_HINTS, *(() if is_sum else OF_A_SUM))
     return tuple(found for found in answers if found.wrong and not found.follows and _is_told(found, skipped))
 
 

@@ -10,14 +10,11 @@ import numpy as np
 from scipy import special
 
 from audit.diagnosis.cause_sentences import answer
-from audit.diagnosis.clipped_parts import as_parts
-from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.noise import Array, Noise
 from audit.diagnosis.signal import Signal
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import chi2, student
 from guarantees.numerics.rounding import between
-from mechanisms.release import Layout
 
 CLOSE = 0.03
 """Relative error below which a scale is called as stated."""
@@ -120,7 +117,7 @@ def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
     others = without.outputs @ (signal.others / (float(np.linalg.norm(signal.others)) or 1.0))
     return Movement(
         whole=shift(*spans),
-        aside_p=_apart(*asides) if _largest(asides) > ROUNDED * _largest(spans) else 1.0,
+        aside_p=apart(*asides) if _largest(asides) > ROUNDED * _largest(spans) else 1.0,
         mean=float(with_record.along.mean() - without.along.mean()),
         spread=float(rows[1].var(ddof=1) - rows[0].var(ddof=1)),
         noise=noise,
@@ -331,7 +328,17 @@ def _too_far(
     if np.count_nonzero(signal.moves) > signal.rounds:
         # a gradient that has parts: clipped to the bound each, they are together longer; as a rule they turn it as well
         causes = (*causes, "clipped_apart")
-    return causes, turned
+    fit = _as_long(signal, stated, moved, error)
+    return tuple(sorted(causes, key=lambda cause: (cause != "not_clipped", cause not in fit))), turned
+
+
+def _as_long(signal: Signal, stated: Stated, moved: float, error: float) -> set[str]:
+    """Which causes say how far the record moves the sum, and are right: whole copies, or parts clipped one by one."""
+    due, reach = stated.rate * signal.length, (error + CLOSE) * moved
+    copies = round(moved / due)
+    lengths = {"counted_again": [copies * due] if copies > 1 and reach < due / 4 else []}
+    lengths["clipped_apart"] = [stated.rate * float(np.linalg.norm(own)) for own in signal.by_parts.values()]
+    return {cause for cause, own in lengths.items() if any(abs(moved - far) <= reach and far > due for far in own)}
 
 
 def sampled(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, risk: float) -> Diagnosis:
@@ -353,25 +360,7 @@ def sampled(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, ri
     )
 
 
-def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Layout | None, risk: float) -> Diagnosis:
-    """Whether the record moves the sum outside the span of all gradients, as where clipping changes its direction.
-
-    The mean difference of one half of the trials is a direction; the other half is compared along it by Welch's test.
-    """
-    p = _apart(without.beside, with_record.beside)
-    wrong = p < risk
-    lost = (*ROWS[: signal.assumed], "clipped_apart", "counted_otherwise", "moves_others", "not_of_the_sum")
-    return answer(
-        "direction",
-        measured=_elsewhere(without, with_record, signal, layout) if wrong else "it moves it nowhere else",
-        causes=lost if signal.finite else ("not_a_number",),
-        p_value=p,
-        risk=risk,
-        assumes="independent trials; means are normal",
-    )
-
-
-def _apart(first: Array, second: Array) -> float:
+def apart(first: Array, second: Array) -> float:
     """Of 'the means of both sides are equal': one half of the trials chooses a direction, the other is compared."""
     halves = [(side[::2], side[1::2]) for side in (first, second)]
     direction = halves[1][0].mean(axis=0) - halves[0][0].mean(axis=0)
@@ -387,15 +376,3 @@ def welch(first: Array, second: Array) -> tuple[float, int]:
     if abs(difference) <= 1e-9 * scale:
         return 0.0, 1
     return difference / max(error, 1e-9 * scale), min(len(first), len(second)) - 1
-
-
-def _elsewhere(without: Noise, with_record: Noise, signal: Signal, layout: Layout | None) -> str:
-    if not signal.finite:
-        return "the record moves the release"
-    difference = with_record.outputs.mean(axis=0, dtype=np.float64) - without.outputs.mean(axis=0, dtype=np.float64)
-    unit = signal.direction
-    excess = np.abs(difference - (difference @ unit) * unit)
-    mask = excess > 0.5 * float(excess.max())
-    own = "its row, which is taken for its gradient" if signal.assumed else "its gradient"
-    parts = as_parts(without.outputs, with_record.outputs, signal.by_parts)
-    return f"the record does not move the sum along {own}; it moves it most on {places(mask, layout)}{parts}"

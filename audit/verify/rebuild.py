@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import guarantees
-from audit.diagnosis.hints import worth_a_look
 from audit.goal import Goal
 from audit.policies.catalogue import RECORDED
 from audit.policies.policy import Policy, Test
 from audit.record.derive import Audited, Subject, cuts_of, derive, edges_of
-from audit.record.diagnosis_answer import Diagnosis
+from audit.record.diagnosis_answer import NO_HINTS, Diagnosis
 from audit.record.direction import direction
 from audit.record.of_one_run import judged_again
 from audit.record.record import AuditRecord
@@ -97,7 +96,7 @@ def _diagnoses(record: AuditRecord, made: AuditRecord) -> tuple[Diagnosis, ...]:
     if not asked:
         return ()
     if made.verdict != "violation":
-        return worth_a_look(record.diagnoses, is_sum=True)
+        return tuple(each for each in record.diagnoses if each.wrong and not each.follows and each.code not in NO_HINTS)
     own = direction(made)
     return (*(each for each in record.diagnoses[:-1] if each.code != own.code), own)
 
