@@ -47,7 +47,7 @@ def likelihood(step, pair):
 @pytest.mark.parametrize("example", ["one_round realised", "gaussian_mechanism"])
 def test_audits_run_where_rank_promotion_raises(example):
     with jax.numpy_rank_promotion("raise"):
-        assert small_audit(example, likelihood, audit_key(0, "a")).trials == 40
+        assert small_audit(example, likelihood, audit_key(0, "a")).trials == 128
 
 
 @pytest.mark.long
@@ -55,7 +55,7 @@ def test_audits_run_where_rank_promotion_raises(example):
 @pytest.mark.parametrize("score", [likelihood, lambda step, pair: None])
 def test_every_mechanism_is_audited_where_rank_promotion_raises(example, score):
     with jax.numpy_rank_promotion("raise"):
-        assert small_audit(example, score, audit_key(0, "a")).trials == 40
+        assert small_audit(example, score, audit_key(0, "a")).trials == 128
 
 
 def test_counting_by_products_promotes_no_rank():
