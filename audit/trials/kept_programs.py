@@ -43,6 +43,9 @@ ALONE: dict[str, Any] = {"xla_cpu_parallel_codegen_split_count": 1} if (os.cpu_c
 QUICK_TO_COMPILE: dict[str, Any] = {"cpu": {"xla_cpu_use_fusion_emitters": False, **ALONE}}
 """XLA's older code generator for CPUs takes two thirds of the time to compile our programs. They run as fast, except on
 long vectors, and a score differs in its last bit at most (on some CPUs)."""
+FOR_ONE_AUDIT: dict[str, Any] = {"cpu": {"xla_backend_optimization_level": 2}}
+"""The last of three levels takes most of the time to compile a user's step, up to 13 of 14 seconds for a CNN. Without it
+a step takes between a quarter less and a fifth more to run; outputs differ in their last bits at most."""
 
 
 PROGRAMS = Shelf()
@@ -57,7 +60,8 @@ class KeptProgram:
     """A function that JAX compiles, called as ``jax.jit`` of it is; static arguments are keywords.
 
     ``told`` says whether its arguments tell all that it computes with. ``long`` says of given arguments whether the
-    program draws long vectors. ``keep`` says whether one that is found by its text may be written down.
+    program draws long vectors. ``keep`` says whether one that is found by its text may be written down. ``once`` says
+    that one audit alone runs it, so that compiling must be quick.
     """
 
     def __init__(
@@ -67,16 +71,24 @@ class KeptProgram:
         static: tuple[str, ...] = (),
         told: bool = True,
         keep: bool = True,
+        once: bool = False,
         long: Callable[..., bool] = lambda *arguments: False,
     ):
         self.name, self.function, self.static = function.__name__, function, static
-        self.told, self.keep, self.long = told, keep, long
-        self.jitted = jax.jit(function, static_argnames=static)
+        self.told, self.keep, self.once, self.long = told, keep, once, long
         self._found: dict[Hashable, Any] = {}
         self._locks: dict[Hashable, threading.Lock] = {}
 
+    @functools.cached_property
+    def jitted(self) -> Any:
+        """As JAX finds and keeps it."""
+        return jax.jit(self.function, static_argnames=self.static, compiler_options=self._options())
+
     def __call__(self, *arguments: Any, **static: Any) -> Any:
         """The function's value, by a kept program where there is one."""
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)):
+            # a part of another program, which is compiled with options of its own
+            return self.function(*arguments, **static)
         key = self._key("program", arguments, static) or self._structure(arguments, static)
         if key is None:
             return self.jitted(*arguments, **static)
@@ -97,7 +109,7 @@ class KeptProgram:
 
     def _key(self, what: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> str | None:
         """Everything that decides a program of our own parts; None for any other."""
-        if not self.told or not _is_usual(jax.tree.leaves(arguments)):
+        if not self.told or not _is_usual():
             return None
         try:
             told = [signature(each) for each in arguments]
@@ -110,7 +122,7 @@ class KeptProgram:
         """What ``jax.jit`` finds a program by in this process; None where it is left to that."""
         leaves, tree = jax.tree.flatten(arguments)
         kept_by_jax = jax.config.values["jax_compilation_cache_dir"] is not None
-        if not self.keep or PROGRAMS.folder is None or kept_by_jax or not _is_usual(leaves):
+        if not self.keep or PROGRAMS.folder is None or kept_by_jax or not _is_usual():
             return None
         try:
             told = [signature(leaf) for leaf in leaves]
@@ -133,14 +145,15 @@ class KeptProgram:
         return _kept(key, arguments, lambda: self._compiled(self._renamed(), arguments, static))
 
     def _by_text(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        """A program with a user's code in it, compiled as JAX compiles it."""
+        """A program with a user's code in it."""
         # of arguments that were left out nothing would tell which they are
         lowered = jax.jit(self.function, static_argnames=self.static, keep_unused=True).lower(*arguments, **static)
         text = lowered.as_text()
         if CALLS_PYTHON in text:
             return functools.partial(self.jitted, **static)
         digest = hashlib.sha256(text.encode()).hexdigest()
-        return _kept(json.dumps([digest, str(lowered.out_tree), _process(), _settings()]), arguments, lowered.compile)
+        key = json.dumps([digest, str(lowered.out_tree), _process(), _settings()])
+        return _kept(key, arguments, lambda: lowered.compile(compiler_options=self._options()))
 
     def _renamed(self) -> Callable[..., Any]:
         """The function by a name of its own, so that it is compiled: one that JAX takes from its own cache cannot be
@@ -160,6 +173,9 @@ class KeptProgram:
         lowered = jax.jit(function, static_argnames=self.static).lower(*arguments, **static)
         return lowered.compile(compiler_options=None if self.long(*arguments) else _quick(jax.default_backend()))
 
+    def _options(self) -> dict[str, Any] | None:
+        return _quick(jax.default_backend(), once=True) if self.once else None
+
     def _shapes(self, key: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
         assert PROGRAMS.folder is not None
         file = named_by(PROGRAMS.folder, key, SUFFIX)
@@ -173,11 +189,9 @@ class KeptProgram:
         return shapes
 
 
-def _is_usual(leaves: list[Any]) -> bool:
-    """Whether a program is compiled for these, and for one device."""
-    if jax.config.values["jax_disable_jit"] or len(jax.devices()) > 1:
-        return False
-    return not any(isinstance(leaf, Tracer) for leaf in leaves)
+def _is_usual() -> bool:
+    """Whether programs are compiled, and for one device."""
+    return not jax.config.values["jax_disable_jit"] and len(jax.devices()) == 1
 
 
 def _kept(key: str, arguments: tuple[Any, ...], compile_it: Callable[[], Any]) -> Any:
@@ -201,14 +215,14 @@ def _kept(key: str, arguments: tuple[Any, ...], compile_it: Callable[[], Any]) -
 
 
 @functools.cache
-def _quick(backend: str) -> dict[str, Any] | None:
+def _quick(backend: str, *, once: bool = False) -> dict[str, Any] | None:
     """Options by which XLA compiles quickly; none where this release of it does not know them."""
-    options = QUICK_TO_COMPILE.get(backend)
-    try:
-        jax.jit(lambda: 0).lower().compile(compiler_options=options)
-    except jax.errors.JaxRuntimeError:
-        return None
-    return options
+    quick, less = QUICK_TO_COMPILE.get(backend, {}), FOR_ONE_AUDIT.get(backend, {}) if once else {}
+    for options in filter(None, (quick | less, less)):
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            jax.jit(lambda: 0).lower().compile(compiler_options=options)
+            return options
+    return None
 
 
 def _settings() -> list[Any]:

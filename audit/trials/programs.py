@@ -58,7 +58,7 @@ class Programs(NamedTuple):
     count_everywhere: Any
 
 
-def _make(*, keep: bool = True) -> Programs:
+def _make(*, keep: bool = True, once: bool = False) -> Programs:
     def output(release: Release, key: jax.Array) -> Any:
         return release(key)
 
@@ -126,7 +126,7 @@ def _make(*, keep: bool = True) -> Programs:
         everywhere = on_every(mesh, own, own=(False, False, False, True, True, False))
         return everywhere(release, scoring, key, starts, counts, edges)
 
-    shapes = KeptProgram(output, keep=keep)
+    shapes = KeptProgram(output, keep=keep, once=once)
 
     def long(release: Release, *rest: Any) -> bool:
         released = shapes.eval_shape(release, key_from_seed(0))
@@ -135,9 +135,8 @@ def _make(*, keep: bool = True) -> Programs:
     def long_outputs(scoring: Scoring, key: jax.Array, trials: Words, outputs: Any) -> bool:
         return sum(leaf.size for leaf in jax.tree.leaves(outputs)) > SHORT * len(trials.low)
 
-    kept = functools.partial(KeptProgram, keep=keep, long=long)
+    kept = functools.partial(KeptProgram, keep=keep, once=once, long=long)
     sized = functools.partial(kept, static=("size",))
-    split = functools.partial(jax.jit, static_argnames=("size", "mesh"))
     return Programs(
         output=shapes,
         read=kept(read),
@@ -145,8 +144,8 @@ def _make(*, keep: bool = True) -> Programs:
         draw_chunk=sized(draw_chunk),
         score_chunk=sized(score_chunk),
         count_chunks=sized(count_chunks),
-        score_outputs=KeptProgram(score_outputs, keep=keep, long=long_outputs),
-        count_everywhere=split(count_everywhere),
+        score_outputs=KeptProgram(score_outputs, keep=keep, once=once, long=long_outputs),
+        count_everywhere=kept(count_everywhere, static=("size", "mesh")),
     )
 
 
@@ -278,11 +277,11 @@ def programs_of(*parts: Any) -> Programs:
     """The shared programs, or those that were compiled for the same code."""
     codes = tuple(part.code for part in parts if isinstance(part, TracedRelease | TracedScoring))
     if any(code.alone for code in codes):
-        return _make(keep=False)
+        return _make(keep=False, once=True)
     return _own(codes) if codes else SHARED
 
 
 @functools.lru_cache(maxsize=KEPT)
 def _own(codes: tuple[Code, ...]) -> Programs:
     del codes
-    return _make()
+    return _make(once=True)

@@ -68,7 +68,7 @@ def separate(draws: Mapping[str, Draw], distinguisher: Distinguisher, *, chunk: 
 
         return jax.vmap(one)(trials_from(first, chunk), outputs)
 
-    compiled = KeptProgram(score, told=False)
+    compiled = KeptProgram(score, told=False, once=True)
 
     def one_side(side: str) -> OneSide:
         return OneSide(lambda key: SeparateSource(key=key, side=side, size=chunk, draw=draws[side], score=compiled))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from audit.trials import programs
+from audit.trials import kept_programs, programs
 from audit.trials.kept_programs import KeptProgram, programs_kept_in
 from audit.trials.keys import trial_number
 from mechanisms import mechanism
@@ -31,9 +31,16 @@ def shelf(tmp_path):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """The programs that were compiled."""
+    """What XLA was told about every program that was compiled."""
+    # asked once in a process, of a program of nothing
+    kept_programs._quick(jax.default_backend(), once=True)
     told, compile_it = [], jax.stages.Lowered.compile
-    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda lowered: told.append(lowered) or compile_it(lowered))
+
+    def compile_and_tell(lowered, compiler_options=None):
+        told.append(compiler_options)
+        return compile_it(lowered, compiler_options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compile_and_tell)
     return told
 
 
@@ -41,7 +48,7 @@ def drawn(step, data=DATA, size=2):
     """What a process that has compiled nothing draws."""
     release = programs.release_of(mechanism(step), data)
     assert not release.code.alone
-    found = programs._make().draw_chunk(release, jax.random.key(3), trial_number(0), size=size)
+    found = programs._make(once=True).draw_chunk(release, jax.random.key(3), trial_number(0), size=size)
     return np.asarray(found).tolist()
 
 
@@ -59,6 +66,19 @@ def test_a_second_process_compiles_nothing_and_draws_the_same(shelf, compiled):
     # the dataset is an argument
     assert drawn(step, DATA + 1) != first
     assert len(compiled) == 1
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="options of the compiler for CPUs")
+def test_a_users_step_is_compiled_in_little_time_and_differs_by_rounding_alone(shelf, compiled, monkeypatch):
+    def step(key, data):
+        rows = data / jnp.maximum(1, jnp.linalg.norm(data, axis=1, keepdims=True))
+        return jnp.tanh(rows).sum(0) + jax.random.normal(key, (2,))
+
+    found = drawn(step, size=64)
+    assert [told["xla_backend_optimization_level"] for told in compiled] == [2]
+    monkeypatch.setattr(KeptProgram, "_options", lambda own: None)
+    np.testing.assert_allclose(found, drawn(lambda key, data: step(key, data) + 0, size=64), rtol=1e-5, atol=1e-6)
+    assert compiled[1:] == [None]
 
 
 def test_what_the_code_closes_over_decides(shelf, compiled):
