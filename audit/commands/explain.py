@@ -12,6 +12,7 @@ from audit.commands.json_output import print_json
 from audit.commands.run import suite_of, with_seed
 from audit.report.escaping import printable
 from audit.suites.suite import AuditSpec, Suite, SuiteError
+from audit.trials.disk_cache import laws_kept
 from audit.trials.library_files import relative
 from dpsgd_audit.spelling import did_you_mean
 
@@ -29,6 +30,7 @@ PROGRAM = (
 """Said once for all programs of a suite, none of which is started."""
 
 
+@laws_kept()
 def execute(arguments: argparse.Namespace) -> int:
     """Replay every audit's code, or that of the one that is named, unless ``--records`` have lines of it already.
 

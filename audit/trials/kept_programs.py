@@ -44,7 +44,7 @@ QUICK_TO_COMPILE: dict[str, Any] = {"cpu": {"xla_cpu_use_fusion_emitters": False
 """XLA's older code generator for CPUs takes two thirds of the time to compile our programs. They run as fast, except on
 long vectors, and a score differs in its last bit at most (on some CPUs)."""
 FOR_ONE_AUDIT: dict[str, Any] = {"cpu": {"xla_backend_optimization_level": 2}}
-"""The last of three levels takes most of the time to compile a user's step, up to 13 of 14 seconds for a CNN. Without it
+"""The last of three levels takes most of the time to compile a user's step, 13 of 14 seconds for a CNN. Without it
 a step takes between a quarter less and a fifth more to run; outputs differ in their last bits at most."""
 
 

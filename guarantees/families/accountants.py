@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 from types import ModuleType
 from typing import Any, Literal
 
@@ -13,6 +15,7 @@ from guarantees.families.event_text import event_from_text
 from guarantees.families.renyi import profile_of_renyi
 from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.group import group_law
+from guarantees.laws.kept import kept
 from guarantees.laws.law import LossLaw
 from guarantees.laws.profile import law_from_pld, law_from_profile
 from guarantees.trade_off import TradeOff
@@ -272,20 +275,33 @@ def _accounted(
     truncated: dict[str, int],
 ) -> tuple[LossLaw, str]:
     """The law that dp-accounting computes, and its name with its setting."""
-    library = _dp_accounting(instead="" if truncated else "; accountant='certified' needs neither")
-    version = getattr(library, "__version__", "")
-    neighbours = _neighbouring(library, relation)
+    instead = "" if truncated else "; accountant='certified' needs neither"
     if accountant == "rdp":
+        library = _dp_accounting(instead=instead)
         rule = "add_remove or zero_out for accountant='rdp' (use 'pld' or 'certified')"
         require("relation", relation != "substitution", rule, relation)
         from dp_accounting import rdp
 
-        books = rdp.RdpAccountant(neighboring_relation=neighbours)
+        books = rdp.RdpAccountant(neighboring_relation=_neighbouring(library, relation))
         books.compose(library.PoissonSampledDpEvent(rate, library.GaussianDpEvent(noise_multiplier)), steps)
-        return _renyi_law(books), f"dp-accounting {version} RdpAccountant".replace("  ", " ")
+        return _renyi_law(books), "dp-accounting RdpAccountant"
     step = spacing or _default_spacing(rate, noise_multiplier)
-    law = _pld_law(rate, noise_multiplier, steps, neighbours, step, truncated)
-    return law, f"dp-accounting {version} PLD, pessimistic, lattice {step:g}".replace("  ", " ")
+
+    def law() -> LossLaw:
+        neighbours = _neighbouring(_dp_accounting(instead=instead), relation)
+        return _pld_law(rate, noise_multiplier, steps, neighbours, step, truncated)
+
+    decided_by = (rate, noise_multiplier, steps, relation, step, *sorted(truncated.items()))
+    version = _version()
+    found = law() if version is None else kept("a distribution of dp-accounting", (*decided_by, version), law)
+    return found, f"dp-accounting PLD, pessimistic, lattice {step:g}"
+
+
+def _version() -> str | None:
+    """dp-accounting's, without importing it, which takes a second; None where it is not installed as a package."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("dp-accounting")
+    return None
 
 
 def _neighbouring(library: ModuleType, relation: Relation) -> Any:

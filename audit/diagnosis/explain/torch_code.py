@@ -82,10 +82,17 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         return draws_nothing
     # imports PyTorch
     replay = importlib.import_module("mechanisms.adapters.pytorch.replay.replay")
+
+    def once_more(side: int = 1) -> None:
+        # draws that every run shares may hide an error
+        with _generators_kept(), contextlib.suppress(Exception):
+            code(sides[side], seed, lambda name, tensor: None)
+
     try:
         clip = None if stated.clip is None else stated.reach * stated.clip
         settings = {"noise_multiplier": stated.due, "clip": clip, "rate": stated.rate}
-        seen, again = _looked_at(replay, code, *sides, seed=seed, runs=stated.runs_that_tell, **settings)
+        with importlib.import_module("mechanisms.adapters.pytorch.threads").one_if_tiny(once_more):
+            seen, again = _looked_at(replay, code, *sides, seed=seed, runs=stated.runs_that_tell, **settings)
     except Exception as error:
         told = own_error if _fails_alone(code, sides, seed, type(error)) else broken_off
         return Explanation(findings=(told(error),))
@@ -95,11 +102,6 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     uncovered = {Kind.KEY_USED_TWICE, Kind.RELEASED_WITHOUT_NOISE} & {fact.kind for fact in seen.facts}
     if not seen.draws:
         return draws_nothing
-
-    def once_more(side: int = 1) -> None:
-        # draws that every run shares may hide an error
-        with _generators_kept(), contextlib.suppress(Exception):
-            code(sides[side], seed, lambda name, tensor: None)
 
     return Explanation(
         findings=ranked(

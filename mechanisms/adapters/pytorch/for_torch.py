@@ -123,9 +123,9 @@ class TorchTraining(StatedByUser):
             return self._release(watch)
 
         def draw(seeds: np.ndarray) -> Any:
-            # the first and the last: batches differ in size
-            both = (functools.partial(release, int(seed)) for seed in (seeds[0], seeds[-1]))
-            with quiet(), threads.chosen(*both):
+            # the first and the last: batches differ in size. A first trial alone is asked for its form
+            asked = (seeds[0], seeds[-1]) if first or len(seeds) > 1 else ()
+            with quiet(), threads.chosen(*(functools.partial(release, int(seed)) for seed in asked)):
                 trials = [release(int(seed)) for seed in seeds]
             for trial in trials:
                 require_one_form(trials[0], trial)

@@ -14,6 +14,8 @@ SHORT = 1.0
 """Seconds beyond which a trial keeps the process's threads: threads help there, and trying costs too much."""
 SLOWER = 1.1
 """How many times as long a trial may take in one thread."""
+TINY = 0.3
+"""CPU seconds below which a run that is watched takes one: noting what its operations do takes longer than they do."""
 
 
 class Threads:
@@ -24,8 +26,8 @@ class Threads:
 
     @contextlib.contextmanager
     def chosen(self, *trials: Trial) -> Iterator[None]:
-        """Draw inside with the threads that do best; the given trials decide it, once."""
-        if self._one is None:
+        """Draw inside with the threads that do best; the first trials that are given decide it, once."""
+        if self._one is None and trials:
             self._one = _one_does(trials)
         with threads(1) if self._one else contextlib.nullcontext():
             yield
@@ -42,6 +44,22 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def one_if_tiny(run: Callable[[], object]) -> Iterator[None]:
+    """One thread inside if a run in it takes next to no time; the first run also imports and allocates."""
+    with threads(1):
+        tiny = any(_seconds(run) < TINY for _ in range(2))
+    with threads(1) if tiny else contextlib.nullcontext():
+        yield
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    # the clock runs on while other processes have the cores
+    began = time.thread_time()
+    run()
+    return time.thread_time() - began
 
 
 def _one_does(trials: tuple[Trial, ...]) -> bool:
