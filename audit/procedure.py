@@ -84,8 +84,8 @@ def run_audit(
       target: spend (nearly) the whole risk on one number instead of sharing it among the verdict, epsilon and delta.
       name: what the record calls the audit; by default the mechanism's name.
       expect: the verdict that counts as a success in reports and exit codes.
-      diagnose: after a violation, look at a few hundred outputs and record what looks wrong; otherwise replay PyTorch
-        code and record lines that look wrong, which change no verdict.
+      diagnose: after a violation, look at a few hundred outputs and record what looks wrong; otherwise replay the code
+        and record lines that look wrong, or hints from the outputs of other code, which change no verdict.
       execution: where and how the trials are drawn: an ``audit.Execution`` with an executor, a deadline, a chunk size,
         a listener, or counts to continue from.
 

@@ -193,7 +193,6 @@ def _without_violation(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagn
         with contained():
             hints = _hints(asked, read_as)
     except Exception:
-        # the trials came through; why these do not is no finding
         return ()
     return tuple({found.code: found for found in reversed(hints)}.values())[::-1]
 
@@ -213,7 +212,9 @@ def _hints(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     answers = _answers(asked, read_as) if known else _of_the_claim(asked, asked.risk, whole=False)
     answers = _with_later_steps(asked, answers)
     told = worth_a_look(answers, is_sum=is_noisy_sum(answers))
-    return (*(hint for hint in found if hint is not None), *told)
+    # a trial without noise is equal to another one
+    known = "repeated" if any(hint.code == "silent" for hint in told) else ""
+    return (*(hint for hint in found if hint is not None and hint.code != known), *told)
 
 
 def _lines(asked: _Asked, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...], bool]:
