@@ -179,6 +179,13 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     kinds = {one.kind for one in unique}
     if kinds & CAUSES_OF_TOO_LITTLE_NOISE:
         unique = [one for one in unique if one.kind != Kind.TOO_LITTLE_NOISE]
+    # what was not judged at the lines of a suspicion follows from it
+    told = [set(one.lines) for one in unique if one.kind != Kind.NOT_FOLLOWED]
+    unique = [
+        one
+        for one in unique
+        if one.kind != Kind.NOT_FOLLOWED or not one.lines or not any(lines.issuperset(one.lines) for lines in told)
+    ]
     order = list(Kind)
     return tuple(sorted(unique, key=lambda one: order.index(one.kind)))
 

@@ -278,12 +278,20 @@ def changed_after_release(
 
 
 def after_sum(
-    *, at: Place, origin: Place, readers: Set[Reader], measured: Place = NOWHERE, grows: bool = True
+    *,
+    at: Place,
+    origin: Place,
+    readers: Set[Reader],
+    measured: Place = NOWHERE,
+    grows: bool = True,
+    bounds: tuple[float, float] | None = None,
+    reached: tuple[float, float] | None = None,
 ) -> Finding:
     """A sum that is bounded: first the line of the function that has records in its hands, then a helper's.
 
     ``measured`` is where its length is taken, where that is known; ``grows`` says that a larger record moves the sum
-    further before.
+    further before, ``bounds`` how far this one moves it before and how far it may, if that is too far, and
+    ``reached`` the same of what the sum becomes.
     """
     # who sums records has them
     lead = among_records(at, readers | {*map(function_around, origin.own[:1])})
@@ -291,7 +299,11 @@ def after_sum(
     words = {"then": "only then bounded,", "since": "no record is bounded on its own"}
     if not grows:
         since = "how far one record moves the sum depends on the others"
+        since += "" if reached is None else f", up to {reached[0]:.4g} where {reached[1]:.4g} is the bound"
         words = {"then": "then bounded or otherwise changed,", "since": since}
+    if not grows and bounds is not None:
+        since = f"the record moves that sum by {bounds[0]:.4g}, more than {bounds[1]:.4g}, before it is bounded"
+        words = {"then": "only then bounded,", "since": since}
     told = found(Kind.CLIPPED_AFTER_SUM, at=at, called=called, beside=[measured], origin=origin, **words)
     return led(told, lead)
 

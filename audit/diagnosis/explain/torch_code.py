@@ -33,6 +33,7 @@ from audit.diagnosis.explain.places import (
     statement_around,
     taken_apart,
 )
+from audit.diagnosis.explain.repeated_lists import repeated_at
 from audit.diagnosis.explain.sentences import (
     after_sum,
     changed_after_release,
@@ -192,6 +193,7 @@ def _too_little(
     readers: set[Frame],
     stated: Stated,
     once_more: Callable[..., None],
+    again: Callable[[int], None],
 ) -> Finding:
     """Also that the record moves the release too far, where that is known, and whether its parts were clipped apart."""
     due, cost, more, after, known = words["due"], words["cost"], "", "", None
@@ -227,7 +229,7 @@ def _too_little(
         elif exceeds and not apart and (alone := each_alone(cost.weights, once_more)) is not None:
             lead, since = alone
             more += since
-        elif exceeds and not apart and cost.top.measured and not cost.top.copied:
+        elif exceeds and not apart and cost.top.measured and not cost.top.copied and "repeated" not in places:
             lead = place(cost.top.measured)
             more += multiplied_by(lead)
         times = cost.sensitivity / (stated.reach * stated.clip) if stated.clip else 0.0
@@ -236,7 +238,8 @@ def _too_little(
         copied = place(cost.top.copied) if cost.top.copied else NOWHERE
         repeated = places.get("repeated", places["again"] if rightly else copied)
         if repeated is not NOWHERE and not apart:
-            lead = repeated
+            listed = repeated_at(functools.partial(again, 1), words["index"])
+            lead = repeated if listed is NOWHERE else listed
             more += held_again(lead)
     elif not cost.shared:
         for bound in _bounds(stated, cost, once_more):
@@ -257,7 +260,7 @@ def _too_little(
         at=places["at"],
         origin=places["origin"],
         draw=places["draw"],
-        beside=[*sized, bounded, *(places[name] for name in ("carried", "begun") if name in places)],
+        beside=[*sized, bounded, *(places[name] for name in ("carried", "begun", "repeated") if name in places)],
         between=cost.between if uneven else None,
         cancels=bool(cost.shared),
         scale=cost.scale,
@@ -355,7 +358,7 @@ def _finding(
     if fact.kind == Kind.NOT_CLIPPED:
         return found(Kind(fact.kind), origin=places["origin"], at=places["at"], made="summed", **fact.words)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
-        return _too_little(fact.words, places, readers, stated, once_more)
+        return _too_little(fact.words, places, readers, stated, once_more, again)
     if fact.kind == Kind.IN_EVERY_BATCH:
         if "at" in places:
             return in_every_batch(**places, **fact.words, runs=stated.runs_that_tell, rate=stated.rate)

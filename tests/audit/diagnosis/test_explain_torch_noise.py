@@ -392,23 +392,10 @@ def test_lengths_that_python_reads_record_by_record_stay_silent(in_front):
     assert not told.findings
 
 
-def bounded_again(seed, data):
-    torch.manual_seed(seed)
-    total = total_of(data)
-    return total * (5 / total.norm()).clamp(max=1.0) + steps.noise()
-
-
 def cut_to_whole_numbers(seed, data):
     torch.manual_seed(seed)
     whole = (total_of(data) / 4).round()  # too_little_noise
     return 4 * whole + steps.noise()
-
-
-def test_a_sum_of_clipped_records_may_be_bounded_again():
-    """It was said that no record is bounded on its own."""
-    told = explained(bounded_again)
-    assert not told.suspicions
-    assert all("bounded on its own, is changed once more" in one.says for one in told.findings)
 
 
 def test_rounding_a_sum_of_clipped_records_is_not_called_clipping_it():

@@ -90,10 +90,15 @@ class Ledger:
         other = None if self.reference is None else self.reference._pictures.get(slot)
         return other is None or other.shape != seen.shape or seen.like(other, 0.1 * traces.tolerance(done.out))
 
-    def bend(self, done: Operation, summed: Stack, factor: float | None = None) -> None:
-        """Remember the result of something that is not linear, or of a multiple by a number of Python's."""
+    def bend(self, done: Operation, summed: Stack, factor: float | None = None) -> bool:
+        """Remember the result of something that is not linear, or of a multiple by a number of Python's.
+
+        Whether the record changes it: others have the same on both sides.
+        """
         slot = self.slot(done.where, done.name, "bend")
-        self.bends[slot] = Bend(traces.weighed(done.out), done.where, summed, factor)
+        own = self.bends[slot] = Bend(traces.weighed(done.out), done.where, summed, factor)
+        other = None if self.reference is None else self.reference.bends.get(slot)
+        return other is None or other.sums != own.sums
 
     def bend_first(self, done: Operation, *, first: bool) -> None:
         """Remember the sums over records that something not linear is about to change, if it is the first."""

@@ -98,23 +98,43 @@ class Company:
         without, among = self._small if smaller and self._small else (self._one, self._runs[0])
         return [run.ledger.bends for run in (without, self._other, among, self._runs[1])]
 
-    def bounded_alone(self, found: list[Fact], scales: tuple[float, ...], most: float) -> tuple[list[Fact], Stack]:
-        """Without sums that are changed, where each of their records is bounded on its own to ``most``; and where."""
-        after_sum = [fact for fact in found if fact.kind == "clipped_after_sum"]
-        lengths = self._moved_before(scales) if after_sum else []
-        if lengths and all(0 < length <= most * (1 + SLACK) for length in lengths):
-            return [fact for fact in found if fact not in after_sum], after_sum[-1].stacks["at"]
-        words = {"grows": bool(lengths) and max(lengths) > GROWN * lengths[0]}
-        return [dataclasses.replace(fact, words=words) if fact in after_sum else fact for fact in found], ()
+    def moved_too_far(self, found: list[Fact], scales: tuple[float, ...], most: float) -> list[Fact]:
+        """Without sums that are changed again, if no record, as it is or larger, moves them or their results further.
 
-    def _moved_before(self, scales: tuple[float, ...]) -> list[float]:
-        """How far the record, as it is and larger, moves sums that nothing but linear has changed; none if unknown."""
+        ``most`` is how far a record may; 0 if nobody says. Then it is told whether single records are bounded at all.
+        """
+        after_sum = [fact for fact in found if fact.kind == "clipped_after_sum"]
+        if not after_sum:
+            return found
         larger = [enlarged(self._with[0], self._index, scale) for scale in scales]
-        found = [None if side is None else self._further(side, self._one) for side in larger]
-        runs = [self._other, *(run for run in found if run is not None)]
+        runs = [self._other, *(run for side in larger if side is not None and (run := self._further(side, self._one)))]
+        before = [] if len(runs) <= len(scales) else self._moved_before(runs)
+        bounded = bool(before) and max(before) <= (most * (1 + SLACK) if most else GROWN * before[0])
+        after = max(self._moved_after(runs))
+        far = most > 0 and after > most * (1 + SLACK)
+        if bounded and not far:
+            again = Fact(kind="not_followed", stacks={"at": after_sum[-1].stacks["at"]}, words={"why": BOUNDED_AGAIN})
+            return [*(fact for fact in found if fact not in after_sum), *([] if most else [again])]
+        longest = max(before, default=0.0)
+        words = {"grows": not bounded and longest > GROWN * before[0]} if before else {"grows": False}
+        words |= {"bounds": (before[0], most)} if most and before and before[0] > most * (1 + SLACK) else {}
+        words |= {"reached": (after, most)} if far and bounded else {}
+        return [dataclasses.replace(one, words=words) if one in after_sum else one for one in found]
+
+    def _moved_before(self, runs: list[Run]) -> list[float]:
+        """How far the record moves sums that nothing but linear has changed, in each run; none if that is unknown."""
         wanted = frozenset[Slot]().union(*(run.ledger.bent_sums for run in runs))
         before = self._further(self._without, None, wanted=wanted)
-        return [] if before is None or len(runs) <= len(scales) else [_moved(before, run) for run in runs]
+        found = [] if before is None else [_moved(before, run) for run in runs]
+        return found if found and 0 < max(found) < math.inf else []
+
+    def _moved_after(self, runs: list[Run]) -> list[float]:
+        """How far it moves the releases of one round at most, in each run and among others."""
+        moved = [[event.difference for event in run.releases.events] for run in runs]
+        if self._runs:
+            both = zip(*(run.releases.events for run in self._runs), strict=True)
+            moved.append([second.difference - first.difference for first, second in both])
+        return [_of_rounds(self._other.releases.events, own) for own in moved]
 
     def _apart(self, number: int, without: Run, with_record: Run) -> bool:
         event, first, second = (run.releases.events[number].difference for run in (self._other, without, with_record))
@@ -148,6 +168,14 @@ def mixing(company: Company, other: Run, suspects: list[int], *, elsewhere: bool
     return list({fact.stacks.get("at"): fact for fact in reversed(facts)}.values())[::-1]
 
 
+def _of_rounds(events: list[Event], moved: list[torch.Tensor]) -> float:
+    """The length of what belongs to one round, at most."""
+    squares: dict[int, float] = collections.defaultdict(float)
+    for event, own in zip(events, moved, strict=False):
+        squares[event.round] += 0.0 if event.superseded else float(own.double().square().sum())
+    return math.sqrt(max(squares.values(), default=math.inf))
+
+
 def _moved(one: Run, other: Run) -> float:
     """How far the record moves such sums of one round together, at most; infinite where they cannot be compared."""
     squares: dict[int, dict[float, float]] = collections.defaultdict(dict)
@@ -158,7 +186,9 @@ def _moved(one: Run, other: Run) -> float:
         # a sum that is used twice counts once
         apart = (after - before).double()
         squares[slot[0]][traces.weighed(apart).by_place] = float(apart.square().sum())
-    return math.sqrt(max((sum(found.values()) for found in squares.values()), default=math.inf))
+    # a record that moves nothing moves no sum
+    least = math.inf if any(event.moved for event in other.releases.events) else 0.0
+    return math.sqrt(max((sum(found.values()) for found in squares.values()), default=least))
 
 
 def other_batches(run: Run) -> Fact:

@@ -25,7 +25,6 @@ from mechanisms.adapters.pytorch.replay.empty_batches import Nobody, lines_run, 
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.joint_noise import rounds_depend, squared_length
 from mechanisms.adapters.pytorch.replay.mixing import (
-    BOUNDED_AGAIN,
     GROWN,
     SLACK,
     UNPLACED,
@@ -120,10 +119,9 @@ class Replay(Runs):
             # a record of another size may take another way than both datasets
             if short is not None and (short[1] is told or not self._about_numbers(one, other)):
                 fact, told = short
-                self._facts.append(fact)
+                index = None if self._place is None else self._place.index
+                self._facts.append(dataclasses.replace(fact, words={**fact.words, "index": index}))
         self._about_unknown(other)
-        if self._again and not self._facts:
-            self._say("not_followed", {"at": self._again}, why=BOUNDED_AGAIN)
         self._about_numbers(one, other)
         if self._facts and self._moves_without_draws(one):
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
@@ -275,9 +273,8 @@ class Replay(Runs):
         if any(fact.words.get("why") == UNPLACED for fact in found):
             found = numbers.mixing() or self._mixed_by_another(one, other, pair, suspects) or found
         covered = [cost.deviation / self._stated for cost in round_costs(other.releases.events) if self._stated]
-        most = min(covered if self._clip is None else [*covered, self._clip], default=0.0)
-        found, self._again = company.bounded_alone(found, SCALES, most)
-        self._facts += map(numbers.through, found)
+        most = min(covered, default=0.0) if self._clip is None else self._clip
+        self._facts += map(numbers.through, company.moved_too_far(found, SCALES, most))
 
     def _mixed_by_another(self, one: Run, other: Run, pair: tuple[Any, Any], suspects: list[int]) -> list[Fact]:
         """The line that another record shows, where this one adds too little."""

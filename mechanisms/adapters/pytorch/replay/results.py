@@ -15,7 +15,7 @@ from mechanisms.adapters.pytorch.replay.releases import Releases
 from mechanisms.adapters.pytorch.replay.stacks import Stack, in_backward
 from mechanisms.adapters.pytorch.replay.storages import laid, variance_in
 from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, multiple, record_sum
-from mechanisms.adapters.pytorch.replay.weights import Number, by_python, measured, weighed
+from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number, by_python, measured, weighed
 
 RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))
 """Operations that pick values by their size, which one record more need not change."""
@@ -274,21 +274,25 @@ class Results:
             scaled = done.cell(done.args[1]) if done.name in noise.ADDING else None
             self.ledger.bend(done, summed if scaled is None else scaled.summed, factor)
             found.bends |= {done.where}
+        # what the other side lacks, and is made of nothing else, is the record's own
+        made_of = [cell for part, cell in done.pairs if cell.data and part.is_floating_point()]
+        shared = any(cell.row != WHOLE for cell in (found, *made_of))
         if out.is_floating_point() and bends(done):
-            self.ledger.bend(done, summed)
+            shared &= self.ledger.bend(done, summed)
             found.bends |= {done.where}
             found.bounded, found.each, found.measured = done.where, done.name in CLAMPING, measured(done)
             found.drowned = done.where if found.noised else ()
         if torch._C._current_graph_task_id() != -1:
             # a model bends gradients on their way and bounds none
             found.bounded, found.each, found.measured = (), False, ()
-        plain = not found.bent and found.summed and not ragged and not found.ragged
-        # every run asks: which results are sums may show only beside a reference
-        if self.ledger.other_factor(done) or bends(done):
-            self.ledger.bend_first(done, first=bool(plain))
-            if plain:
-                found.bent = done.where
-                found.bent_sum = summed or found.summed
+        plain = shared and not found.bent and found.summed and not ragged and not found.ragged
+        first = (self.ledger.other_factor(done) or bends(done)) and plain
+        if done.name in noise.SCALING or bends(done):
+            # every run asks: which results are sums may show only beside a reference
+            self.ledger.bend_first(done, first=bool(first))
+        if first:
+            found.bent = done.where
+            found.bent_sum = summed or found.summed
         if done.name in COMPARING and out.numel() == 1:
             found.margin = float(done.args[0]) - float(done.args[1])
         return found

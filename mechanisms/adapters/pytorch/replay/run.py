@@ -84,14 +84,16 @@ class Run(Results, TorchDispatchMode):
         self._counted = itertools.count()
         self._single = WeakTensorKeyDictionary()
         """Records that were read alone, and a number for each."""
-        self._used: set[tuple[int, int, str, Stack]] = set()
+        self._used: dict[tuple[int, str, Stack], collections.Counter[int]] = collections.defaultdict(
+            collections.Counter
+        )
+        """How often each record was read or used alone, between two releases and at one place."""
         self._whole: set[int] = set()
         """Between which releases all records were taken over, and none of them singly so far."""
         self._drawn = 0
         """Independent numbers that noise has been made of."""
         self.lost: list[str] = []
-        self.repeated: Stack = ()
-        """Where the places were made by which a record was taken more than once into one batch."""
+        self._repeated: Stack = ()
         self.chosen_at: Stack = ()
         """The same of the first batch."""
         self.again: tuple[Stack, int] = ((), 1)
@@ -148,7 +150,7 @@ class Run(Results, TorchDispatchMode):
                 places = args[2] if name == "index_select" else args[1][0]
                 cell = known.get(id(places))
                 made = (cell is not None and cell.drawn) or stack()
-                self.repeated = self.repeated or (made if len(rows) < len(out) else ())
+                self._repeated = self._repeated or (made if len(rows) < len(out) else ())
                 self.chosen_at = self.chosen_at if self.ledger.phase else made
                 if self._bank.place is not None and self._bank.place.index in rows:
                     self._read_again(args[0], places, made)
@@ -191,17 +193,29 @@ class Run(Results, TorchDispatchMode):
             self.first_read = self.first_read if phase else ()
         self.batches[phase] |= rows
 
+    @property
+    def repeated(self) -> Stack:
+        """Where the places were made by which a record was taken more than once into one batch, or where it is used.
+
+        Whoever takes every record as often, as for several augmentations, repeats none.
+        """
+        uneven = (where for (_, _, where), used in self._used.items() if len(set(used.values())) > 1)
+        return self._repeated or next(uneven, ())
+
     def _use(self, name: str, args: Any, out: Any) -> None:
-        """Whether a record that was read alone is used twice at one place, as where a list of them repeats it."""
-        first = args[0] if args and isinstance(args[0], torch.Tensor) else None
-        if first is None:
+        """A record that is read or used alone, or put together with others."""
+        first = args[0] if args else None
+        if name in COPYING:
+            used = [self._single[part] for part in tensors_among(first) if part in self._single]
+        elif not isinstance(first, torch.Tensor):
             return
-        if name in ("select", "unbind") and first in self._records and not any(args[1:2]):
+        elif name in ("select", "unbind") and first in self._records and not any(args[1:2]):
             self._single |= {row: next(self._counted) for row in tensors_among(out)}
-        elif first in self._single:
-            use = self.ledger.phase, self._single[first], name, stack()
-            self.repeated = self.repeated or (use[-1] if use in self._used else ())
-            self._used.add(use)
+            used = [*rows_read(name, args)]
+        else:
+            used = [self._single[first]] if first in self._single else []
+        if used:
+            self._used[self.ledger.phase, name, stack()].update(used)
 
     def _read_again(self, records: torch.Tensor, places: torch.Tensor, made: Stack) -> None:
         """The record is in two parts of one tensor of places; whoever reads the same part twice may sum it once."""

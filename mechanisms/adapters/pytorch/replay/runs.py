@@ -49,8 +49,6 @@ class Runs:
         self._full: Run | None = None
         """On the dataset that lacks the record and on that which has it, as they are."""
         self._facts: list[Fact] = []
-        self._again: Stack = ()
-        """Where a sum of records that are bounded on their own is changed once more."""
 
     def _say(self, kind: str, stacks: dict[str, Stack], **words: Any) -> None:
         self._facts.append(Fact(kind=kind, stacks=stacks, words=words))
