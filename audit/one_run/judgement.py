@@ -18,7 +18,7 @@ from audit.power.power import EPSILON_FACTOR, OF_THE_ROOM, POWER, TV_EXCESS
 from guarantees.claim import Claim
 from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.numerics.distributions import binom
-from guarantees.numerics.rounding import at_least
+from guarantees.numerics.rounding import at_least, at_most
 from guarantees.numerics.search import first, halved
 
 MOST_CANARIES = 1_000_000
@@ -96,7 +96,7 @@ def judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float, planned: Pl
     claimed = claim.epsilon_range(max(delta, claim.law.smallest_delta)).promised
     leak = f"a training that lets each guess be right with probability {chance:.4g}"
     if chance < 1:
-        leak += f" (randomised response with epsilon {logit(chance):.3g}, where {claimed:.3g} is claimed)"
+        leak += f" (randomised response with epsilon {logit(chance):.3g}, where {at_most(claimed)} is claimed)"
     # never rounded up: .996 is not 1
     sure = f"would have been found with power {at_least(power, '.2g')}"
     if power >= POWER:
