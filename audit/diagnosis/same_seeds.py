@@ -76,14 +76,14 @@ def moves_too_far(
     p = min(1.0, len(different) * float(chi2.cdf(degrees * (allowed / ratio) ** 2, degrees)))
     if ratio <= allowed or p >= risk:
         return None
-    batch = "" if rate == 1 else " if it is in the batch,"
+    batch = "" if rate == 1 else ", when it is in the batch,"
     return answer(
         "same_seeds",
         wrong=True,
-        measured=f"with the same seeds and{batch} the record moves the release by {at_least(ratio, '.3g')} times the "
-        f"deviation of all that varies along that way, where the claim allows {at_most(allowed, '.3g')} times that of "
+        measured=f"with the same seeds the record{batch} moves the release by {at_least(ratio, '.3g')} times the "
+        f"deviation of all that varies along its way, and the claim allows {at_most(allowed, '.3g')} times that of "
         "the noise",
-        causes=("larger_bound", "less_noise", "moves_others", OTHERS),
+        causes=("larger_bound", "clipped_apart", "moves_others", "less_noise", OTHERS),
         p_value=p,
         risk=risk,
         assumes="the same seed gives the same noise and the same batch of other records on both datasets; normal noise",
