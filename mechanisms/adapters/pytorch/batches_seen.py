@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,10 @@ class BatchesSeen:
             DataLoader.__iter__ = original
 
     def _opacus(self) -> contextlib.AbstractContextManager[None]:
-        try:
-            from opacus.optimizers import DPOptimizer
-        except ImportError:
+        if "opacus" not in sys.modules:
             return contextlib.nullcontext()
+        from opacus.optimizers import DPOptimizer
+
         return after(DPOptimizer, self._private_is_built)
 
     def _private_is_built(self, optimizer: Any) -> None:
@@ -112,3 +113,12 @@ class BatchesSeen:
         if reduction != "mean":
             return f"none: loss_reduction {reduction}"
         return f"expected_batch_size {getattr(self._private, 'expected_batch_size', None)}, loss_reduction mean"
+
+
+def batches_seen(run: Callable[[], None]) -> BatchesSeen:
+    """What a run shows; it is made again if the training imports Opacus itself, which takes long for nothing else."""
+    known = "opacus" in sys.modules
+    seen = BatchesSeen()
+    with seen.watched():
+        run()
+    return seen if known or "opacus" not in sys.modules else batches_seen(run)

@@ -19,7 +19,7 @@ from guarantees.checks import AboveZero, FromZero, Positive, checked, require, r
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry
 from mechanisms.adapters.pytorch.after_the_step import SAYS, AfterTheStep
-from mechanisms.adapters.pytorch.batches_seen import BatchesSeen
+from mechanisms.adapters.pytorch.batches_seen import batches_seen
 from mechanisms.adapters.pytorch.for_opacus import quiet
 from mechanisms.adapters.pytorch.record_gradients import gradients_by_loss, gradients_by_runs
 from mechanisms.adapters.pytorch.released_weights import ends, equal, final, require_one_form
@@ -84,9 +84,7 @@ class TorchTraining(StatedByUser):
         With a warning also whether that optimizer has another clipping norm or noise multiplier than was told, and of
         updates whether the loop changes the weights between steps.
         """
-        seen, after = BatchesSeen(), AfterTheStep()
-        with seen.watched():
-            self._run(Watch(seed=0, steps=1), dataset)
+        seen, after = batches_seen(lambda: self._run(Watch(seed=0, steps=1), dataset)), AfterTheStep()
         shown = dict(seen.told)
         if other := seen.contradicts(clip=self.clip, noise_multiplier=self.noise_multiplier):
             warnings.warn(f"{self.name}: {other}.", UserWarning, stacklevel=2)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib
 from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
@@ -13,7 +15,7 @@ from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry, claim_from_history, claim_from_table
 from guarantees.vocabulary import Unit
-from mechanisms.adapters.pytorch.batches_seen import BatchesSeen
+from mechanisms.adapters.pytorch.batches_seen import BatchesSeen, batches_seen
 from mechanisms.adapters.pytorch.for_opacus import quiet
 from mechanisms.adapters.pytorch.opacus_claims import not_poisson, renyi_kept, unequal
 from mechanisms.adapters.pytorch.record_gradients import Run
@@ -75,9 +77,11 @@ class Accounts:
             return found[0].history, [float(found[0].get_epsilon(delta)) for delta in deltas], batches
 
     def _accountants(self, dataset: Any) -> tuple[list[Any], BatchesSeen]:
-        watch, batches = Watch(seed=0, steps=self.steps, accounts=True), BatchesSeen()
-        with batches.watched():
-            self.run(watch, dataset)
+        watch = Watch(seed=0, steps=self.steps, accounts=True)
+        with contextlib.suppress(ImportError):
+            # its optimizers are seen if it is there before the training
+            importlib.import_module("opacus")
+        batches = batches_seen(lambda: self.run(watch, dataset))
         counted = [accountant for accountant in watch.accountants if accountant.history]
         if not counted:
             raise ValueError(

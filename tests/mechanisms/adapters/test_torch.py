@@ -652,6 +652,19 @@ def test_a_run_shows_its_sampler_and_its_divisor(own, seen):
     assert torch_training(own).seen_on(dataset(10)) == seen
 
 
+def test_opacus_is_seen_if_only_the_training_imports_it_and_never_imported_for_nothing(monkeypatch):
+    opacus = sys.modules["opacus"]
+    monkeypatch.delitem(sys.modules, "opacus")
+
+    def imports(data, seed):
+        sys.modules["opacus"] = opacus
+        return train(data, seed)
+
+    assert "divisor" not in torch_training(train_in_order).seen_on(dataset(10))
+    assert "opacus" not in sys.modules
+    assert torch_training(imports).seen_on(dataset(10))["divisor"].startswith("expected_batch_size 3")
+
+
 def noised_after_the_step(data, seed):
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
