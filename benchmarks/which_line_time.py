@@ -1,5 +1,7 @@
 """How long a replay takes: a step of ResNet-18, and of a two-layer transformer with LoRA, in JAX and with Opacus.
 
+Also a training of three steps of a small network, as users write it: a loop of their own in PyTorch, and in JAX.
+
 python benchmarks/which_line_time.py [NAME ...]
 """
 
@@ -24,6 +26,7 @@ from audit.diagnosis.explain import Explanation, explain
 CLIP, NOISE, CLASSES, GROUPS = 1.0, 1.0, 10, 8
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
 """Channels and strides of ResNet-18, two blocks each."""
+RATE, STEPS_OF_A_TRAINING = 0.5, 3
 IMAGES, TOKENS, SENTENCES, WIDTH, RANK, HEADS, VOCABULARY = 8, 32, 200, 256, 8, 4, 1000
 
 
@@ -223,6 +226,80 @@ def trained_by_opacus(network: Callable[[], Any], x: np.ndarray, y: np.ndarray) 
     return explain(training, pair, key=jax.random.key(0), noise_multiplier=NOISE)
 
 
+def training_torch() -> Explanation:
+    """A small CNN with gradients by ``vmap`` and Poisson batches, in a loop without Opacus."""
+    import torch
+    from torch import nn
+
+    def train(data: Any, seed: int) -> Any:
+        del seed
+        net = nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(128, CLASSES)
+        )
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        xs, ys = data.tensors
+
+        def loss(weights: Any, x: Any, y: Any) -> Any:
+            return nn.functional.cross_entropy(torch.func.functional_call(net, weights, (x[None],)), y[None])
+
+        for _ in range(STEPS_OF_A_TRAINING):
+            taken = torch.rand(len(xs)) < RATE
+            weights = {name: own.detach() for name, own in net.named_parameters()}
+            found = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(weights, xs[taken], ys[taken])
+            norms = torch.stack([part.flatten(1).norm(dim=1) for part in found.values()]).norm(dim=0)
+            for name, own in net.named_parameters():
+                total = torch.einsum("n,n...->...", (CLIP / norms).clamp(max=1.0), found[name])
+                own.grad = total + NOISE * CLIP * torch.randn_like(total)
+            optimizer.step()
+        return net
+
+    x, y = small_images()
+    sides = [torch.utils.data.TensorDataset(torch.tensor(x[:n]), torch.tensor(y[:n])) for n in (len(y) - 1, len(y))]
+    pair = mechanisms.Neighbours(without=sides[0], with_record=sides[1], relation="add_remove")
+    training = mechanisms.torch_training(train, releases="transcript")
+    return explain(training, pair, key=jax.random.key(0), clip=CLIP, noise_multiplier=NOISE)
+
+
+def training_jax() -> Explanation:
+    """A network of two layers by ``jax_training``, Poisson batches."""
+    x, y = small_images()
+    x = x.reshape(len(x), -1)
+    rng = np.random.default_rng(0)
+    start = {
+        name: jnp.asarray(rng.normal(size=shape) / np.sqrt(shape[0]), jnp.float32)
+        for name, shape in {"first": (x.shape[1], 16), "second": (16, CLASSES)}.items()
+    }
+
+    def loss(weights: Any, image: jax.Array, label: jax.Array) -> jax.Array:
+        return -jax.nn.log_softmax(jnp.tanh(image @ weights["first"]) @ weights["second"])[label]
+
+    def update(key: jax.Array, weights: Any, batch: Any, mask: jax.Array) -> Any:
+        masked = jax.vmap(jax.grad(loss), in_axes=(None, 0, 0))(weights, *batch)
+        norms = jnp.sqrt(sum(jnp.sum(leaf**2, axis=(1, 2)) for leaf in jax.tree.leaves(masked)))
+        factors = mask * jnp.minimum(1.0, CLIP / norms)
+        keys = dict(zip(weights, jax.random.split(key), strict=True))
+        noisy = {
+            name: jnp.tensordot(factors, leaf, 1) + NOISE * CLIP * jax.random.normal(keys[name], leaf.shape[1:])
+            for name, leaf in masked.items()
+        }
+        return jax.tree.map(lambda own, step: own - 0.1 * step, weights, noisy), noisy
+
+    pair = mechanisms.pair((x[:-1], y[:-1]), (x, y), relation="add_remove")
+    training = mechanisms.jax_training(
+        lambda key: start,
+        update,
+        lambda key, records: jax.random.bernoulli(key, RATE, (records,)),
+        steps=STEPS_OF_A_TRAINING,
+    )
+    return explain(training, pair, key=jax.random.key(0), clip=CLIP, noise_multiplier=NOISE)
+
+
+def small_images() -> tuple[np.ndarray, np.ndarray]:
+    """One channel, 16 x 16."""
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(25, 1, 16, 16)).astype(np.float32), rng.integers(0, CLASSES, 25)
+
+
 def images() -> tuple[np.ndarray, np.ndarray]:
     """Noise of the size of CIFAR's images."""
     rng = np.random.default_rng(1)
@@ -247,6 +324,8 @@ STEPS: dict[str, tuple[Callable[[], Explanation], str]] = {
     "ResNet-18, Opacus": (resnet_opacus, f"{IMAGES} images"),
     "two-layer transformer with LoRA, JAX": (lora_jax, f"{SENTENCES} sentences"),
     "two-layer transformer with LoRA, Opacus": (lora_opacus, f"{SENTENCES} sentences"),
+    "training of three steps, own loop in PyTorch": (training_torch, "25 images"),
+    "training of three steps, jax_training": (training_jax, "25 images"),
 }
 
 
@@ -261,7 +340,7 @@ def main(names: list[str]) -> None:
         found = ", ".join(one.says for one in told.findings) or "nothing"
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         print(
-            f"| {name} | {records} | {found} | {time.process_time() - began:.0f} | {time.monotonic() - clock:.0f} | "
+            f"| {name} | {records} | {found} | {time.process_time() - began:.1f} | {time.monotonic() - clock:.0f} | "
             f"{peak:.1f} GiB |",
             flush=True,
         )
