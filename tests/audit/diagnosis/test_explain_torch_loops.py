@@ -85,6 +85,13 @@ class PilingUp(Sums):
             total.add_(leaf.grad, alpha=factor)  # clipped_after_sum
 
 
+class PilingUpMultiples(Sums):
+    def add(self):
+        factor = self.factor()
+        for total, leaf in zip(self.sums, self.leaves, strict=True):
+            total += factor * leaf.grad  # clipped_after_sum
+
+
 class BoundedTogether(Sums):
     def add(self):
         for total, leaf in zip(self.sums, self.leaves, strict=True):
@@ -99,8 +106,11 @@ class NoiseForMatrices(Sums):
         return torch.normal(0.0, NOISE * CLIP, leaf.shape) if leaf.dim() > 1 else 0.0  # released_without_noise
 
 
+LOOPS = [PilingUp, PilingUpMultiples, BoundedTogether, NoiseForMatrices]
+
+
 @pytest.mark.few(2)
-@pytest.mark.parametrize("sums", [PilingUp, BoundedTogether, NoiseForMatrices], ids=lambda sums: sums.__name__)
+@pytest.mark.parametrize("sums", LOOPS, ids=lambda sums: sums.__name__)
 def test_the_line_of_a_loop_is_named_and_not_the_backward_pass(sums):
     found, *others = told(lambda dataset, seed: train(sums, dataset, seed)).findings
     source, start = inspect.getsourcelines(sums)

@@ -43,6 +43,14 @@ def by_coordinate(seed, data):
     return total_of(data).clamp(-4.0, 4.0) + steps.noise()
 
 
+def one_by_one(seed, data):
+    torch.manual_seed(seed)
+    total = torch.zeros(steps.COLUMNS)
+    for x, y in zip(*data, strict=True):
+        total = total + cut(own(x, y))
+    return total.clamp(-4.0, 4.0) + steps.noise()
+
+
 def padded_without_weight(seed, data):
     torch.manual_seed(seed)
     rows = [(own(x, y), 1.0) for x, y in zip(*data, strict=True)]
@@ -98,7 +106,7 @@ def filled_at_once(seed, data):
     return total + steps.noise()
 
 
-RIGHT = (onto_a_ball, by_coordinate, padded_without_weight, every_record_twice)
+RIGHT = (onto_a_ball, by_coordinate, one_by_one, padded_without_weight, every_record_twice)
 WRONG = {
     made_as_long: "where 2 is the bound",
     of_a_normalised_net: "before it is bounded",

@@ -111,6 +111,8 @@ class Cell:
     """Whether a backward pass made it, or something that it is made of."""
     row: int | None = None
     """Which one is the record's, where that is known."""
+    alone: bool = False
+    """Whether it is made of the record alone, and the other side lacks it."""
     numbers: tuple[Number, ...] = ()
     """Of the record's own that it is made of, if it is made of nothing else."""
     weights: tuple[Weight, ...] = ()

@@ -162,14 +162,20 @@ class Ledger:
         return [where for where, numbers in self.read.items() if not _among(before.get(where, []), numbers)]
 
     def other_factor(self, done: Operation) -> bool:
-        """Whether a number scales a result by more or less than in the reference; one of Python's must be no count."""
+        """Whether a number scales a result by more or less than in the reference; one of Python's must be no count.
+
+        Also where the reference has none, as in one more turn of a loop, and more than the record is scaled.
+        """
         drawn = next((float(part) for part, cell in done.pairs if part.numel() == 1 and not cell.data), None)
-        factor = next((part for part in done.args if isinstance(part, float)), drawn)
-        if done.name not in noise.SCALING or factor is None:
+        factor = next((part for part in (*done.args, done.kwargs.get("alpha")) if isinstance(part, float)), drawn)
+        if done.name not in noise.SCALING | noise.ADDING or factor is None:
             return False
         slot = self.slot(done.where, done.name, "factor")
         self._factors[slot] = factor
         other = None if self.reference is None else self.reference._factors.get(slot)
+        if self.reference is not None and other is None:
+            scaled = done.cell(done.args[1] if done.name in noise.ADDING else done.args[0])
+            return drawn is None and scaled is not None and bool(scaled.summed) and not scaled.alone
         if not other or not factor or abs(factor / other - 1) < traces.TOLERANCE:
             return False
         if drawn is not None:

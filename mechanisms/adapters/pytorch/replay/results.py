@@ -13,7 +13,7 @@ from mechanisms.adapters.pytorch.replay.ledger import Ledger
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.releases import Releases
 from mechanisms.adapters.pytorch.replay.stacks import Stack, in_backward
-from mechanisms.adapters.pytorch.replay.storages import laid, variance_in
+from mechanisms.adapters.pytorch.replay.storages import covers, laid, variance_in
 from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, multiple, record_sum
 from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number, by_python, measured, weighed
 
@@ -275,8 +275,9 @@ class Results:
             self.ledger.bend(done, summed if scaled is None else scaled.summed, factor)
             found.bends |= {done.where}
         # what the other side lacks, and is made of nothing else, is the record's own
-        made_of = [cell for part, cell in done.pairs if cell.data and part.is_floating_point()]
-        shared = any(cell.row != WHOLE for cell in (found, *made_of))
+        made_of = [(part, cell) for part, cell in done.pairs if cell.data and part.is_floating_point()]
+        found.alone = found.row == WHOLE and all(_of_one_record(part, cell) for part, cell in made_of)
+        shared = not found.alone
         if out.is_floating_point() and bends(done):
             shared &= self.ledger.bend(done, summed)
             found.bends |= {done.where}
@@ -287,7 +288,7 @@ class Results:
             found.bounded, found.each, found.measured = (), False, ()
         plain = shared and not found.bent and found.summed and not ragged and not found.ragged
         first = (self.ledger.other_factor(done) or bends(done)) and plain
-        if done.name in noise.SCALING or bends(done):
+        if done.name in noise.SCALING | noise.ADDING or bends(done):
             # every run asks: which results are sums may show only beside a reference
             self.ledger.bend_first(done, first=bool(first))
         if first:
@@ -296,3 +297,8 @@ class Results:
         if done.name in COMPARING and out.numel() == 1:
             found.margin = float(done.args[0]) - float(done.args[1])
         return found
+
+
+def _of_one_record(part: torch.Tensor, cell: Cell) -> bool:
+    """Whether nothing but one record is in a tensor that the other side may lack: made of it alone, or read so."""
+    return cell.alone or (not cell.summed and (cell.row == WHOLE or not covers(part)))
