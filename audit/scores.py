@@ -14,7 +14,7 @@ from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.chosen_threshold import Threshold, best_threshold, scores_to_choose, strongest_threshold
 from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
 from audit.bounds.local_levels import ThresholdBand, band_from_scores, wider_rate_band
-from audit.bounds.output_scores import are_outputs, learned_scores, rows_of_outputs
+from audit.bounds.output_scores import are_outputs, copies, learned_scores, rows_of_outputs
 from audit.risk import RiskBudget, Statement, shared
 from audit.verdict.judgement import (
     Against,
@@ -181,12 +181,14 @@ def from_scores(
         if name in share
     )
     zero, one = _finite(given)
+    vouched = OF_OUTPUTS if learned_from else (*CONDITIONS, FIXED_CONDITION if thresholds else SEED_CONDITION)
+    copied = copied_trials(without, with_record)
     found = ScoreBounds(
         budget=budget,
         numbers=numbers,
         tests=chosen,
         seed=None if thresholds else seed,
-        conditions=OF_OUTPUTS if learned_from else (*CONDITIONS, FIXED_CONDITION if thresholds else SEED_CONDITION),
+        conditions=vouched if copied is None else (f"{vouched[0]}, although {copied}", *vouched[1:]),
         judgement=None,
         sides=(np.sort(zero), np.sort(one)),
         learned_from=learned_from,
@@ -194,6 +196,14 @@ def from_scores(
     if claim is None or verdict is None:
         return found
     return dataclasses.replace(found, judgement=_judged(claim, found, verdict, delta))
+
+
+def copied_trials(without: ArrayLike, with_record: ArrayLike) -> str | None:
+    """In words, how many trials repeat others to the last digit, as runs with continuous noise do not."""
+    sides = (("without the record", without), ("with it", with_record))
+    found = [(copies(values), len(np.asarray(values)), name) for name, values in sides]
+    told = [f"{many:,} of the {trials:,} trials {name}" for many, trials, name in found if many]
+    return f"{' and '.join(told)} are copies of others" if told else None
 
 
 def _scores(
@@ -205,7 +215,10 @@ def _scores(
     sides = rows_of_outputs("without", without), rows_of_outputs("with_record", with_record)
     widths = [side.shape[1] for side in sides]
     if widths[0] != widths[1]:
-        raise ValueError(f"a trial has {widths[0]} numbers without the record and {widths[1]} with it.")
+        raise ValueError(
+            f"a trial has {widths[0]} numbers without the record and {widths[1]} with it: pass two files of outputs, "
+            "or two of scores, from the same code."
+        )
     require("thresholds", not thresholds, "left out where the score is learned from outputs", thresholds)
     found = learned_scores(*sides, seed=seed)
     return (found.without, found.with_record), found.learned_from

@@ -18,6 +18,10 @@ FULL = 4
 """Learning trials for each coordinate from which on their covariances are used, not only their variances."""
 RIDGE = 1e-9
 """Share of what varies on both sides together that is added to each variance: numbers may be constant, or one draw."""
+FEW = 64
+"""Different rows up to which a release counts as discrete."""
+PLAIN = 4
+"""Standard errors beyond which a number's spread counts as different on the two sides."""
 FAR = 1e50
 """Units beyond which a number counts as so far away, so that squares stay finite."""
 
@@ -41,8 +45,9 @@ def learned_scores(without: Array, with_record: Array, *, seed: int) -> LearnedS
     """Scores of outputs (trials, numbers), larger where the record seems to have been there.
 
     A third of each side, drawn by ``seed``, learns: one half of it the direction in which means differ most for their
-    noise, the other half the normal law of two numbers on each side, the place along that direction and the logarithm
-    of the spread. The score is their likelihood ratio. The others are independent of it and may be judged.
+    noise, and the coordinates that vary more on one side; the other half the normal law of three numbers on each side,
+    the place along that direction, the logarithm of the spread, and what those coordinates say. The score is their
+    likelihood ratio. The others are independent of it and may be judged.
     """
     # a stream of its own: the same seed sets scores aside that choose thresholds
     rng = np.random.default_rng((seed, LEARN))
@@ -58,6 +63,21 @@ def learned_scores(without: Array, with_record: Array, *, seed: int) -> LearnedS
         with_record=one,
         learned_from=(len(without) - len(zero), len(with_record) - len(one)),
     )
+
+
+def copies(values: ArrayLike) -> int:
+    """How many trials are copies of others, where they look like draws of continuous noise; 0 where they do not.
+
+    Whole numbers, and trials that take few values, are what a discrete release gives. Scores may be rounded: they are
+    called copies only if each comes more than once.
+    """
+    rows = np.asarray(values).reshape(len(np.asarray(values)), -1)
+    if not np.mod(rows[np.isfinite(rows)], 1).any():
+        return 0
+    times = np.unique(rows, axis=0, return_counts=True)[1]
+    if len(times) <= FEW or (rows.shape[1] == 1 and times.min() == 1):
+        return 0
+    return len(rows) - len(times)
 
 
 def rows_of_outputs(name: str, values: ArrayLike) -> Array:
@@ -80,13 +100,15 @@ def _split(side: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Read:
-    """Two numbers of an output, which is first brought to units in which what learned has about the size 1."""
+    """Three numbers of an output, which is first brought to units in which what learned has about the size 1."""
 
     unit: Array
     middle: Array
     spread: Array
     direction: Array
     scale: Array
+    squares: Array
+    """Weights of the squares, as in the likelihood ratio of normal numbers; 0 where both sides vary alike."""
 
     @classmethod
     def of(cls, without: Array, with_record: Array) -> _Read:
@@ -106,19 +128,26 @@ class _Read:
             scaled = centred / scale
             covariance = scaled.T @ scaled / len(scaled) + RIDGE * np.eye(len(scale))
             direction = np.linalg.solve(covariance, direction)
-        return cls(unit=unit, middle=middle, spread=spread, direction=direction, scale=scale)
+        variances = [side.var(axis=0) / scale**2 + RIDGE for side in sides]
+        # of normal numbers; of heavier ones more pass, which costs power and nothing else
+        error = np.sqrt(sum(2 / len(side) for side in sides))
+        differ = np.abs(np.log(variances[1] / variances[0])) > PLAIN * error
+        squares = np.where(differ, 1 / variances[0] - 1 / variances[1], 0.0) / 2
+        return cls(unit=unit, middle=middle, spread=spread, direction=direction, scale=scale, squares=squares)
 
     def __call__(self, rows: Array) -> Array:
         with np.errstate(over="ignore"):
             given = np.clip(rows / self.unit, -FAR, FAR)
         scaled = (given - self.middle) / self.spread / self.scale
         spread = np.log(np.maximum(np.mean(scaled**2, axis=1), 1e-300))
-        return np.stack([scaled @ self.direction, spread], axis=1)
+        # the weight of a number that is constant on one side is huge
+        varied = np.arcsinh(np.minimum(scaled**2, FAR) @ self.squares)
+        return np.stack([scaled @ self.direction, spread, varied], axis=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Normal:
-    """The log density of two numbers, up to a constant."""
+    """The log density of three numbers, up to a constant."""
 
     mean: Array
     factor: Array

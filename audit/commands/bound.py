@@ -38,7 +38,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Read two files of scores or outputs, print bounds and what the user must vouch for."""
     from audit.bounds.output_scores import are_outputs
     from audit.commands import one_run
-    from audit.scores import from_scores, one_column
+    from audit.scores import copied_trials, from_scores, one_column
     from audit.suites.claim_names import claim_from_text
 
     if not 0 <= arguments.delta < 1:
@@ -60,6 +60,12 @@ def execute(arguments: argparse.Namespace) -> int:
         print("warning: --without and --with hold the same scores: is it the same file twice?", file=sys.stderr)
     if not outputs and (warning := swapped(*sides)):
         print(f"warning: {warning}", file=sys.stderr)
+    if not arguments.one_run and (copied := copied_trials(*sides)):
+        print(
+            f"warning: {copied}: if the noise is continuous, trials were copied or a seed was used again. Then the "
+            "bounds and the verdict below do not hold; keep one of each.",
+            file=sys.stderr,
+        )
     if arguments.one_run:
         found = one_run.execute(arguments, *sides)
         return 0 if found.verdict is None else EXITS[found.verdict]

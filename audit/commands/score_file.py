@@ -131,9 +131,11 @@ def _place(path: str, header: list[str], width: int, column: str) -> int:
         return 0
     known = header or [str(i) for i in range(width)]
     listed = f"{known[:SHOWN]} and {width - SHOWN} more" if width > SHOWN else f"{known}"
+    # a first column often numbers the trials, which is no score
+    guess = next((name for name in known if "score" in name.lower()), "COLUMN")
     raise ValueError(
-        f"{path}: {'no column ' + repr(column) if column else 'several columns'} in {listed}; say which: "
-        f"{path}:{known[0]}."
+        f"{path}: {'no column ' + repr(column) if column else 'several columns'} in {listed}; say which holds the "
+        f"scores: {path}:{guess}."
     )
 
 

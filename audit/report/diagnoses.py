@@ -44,6 +44,8 @@ IN_SHORT = {
     "constant": "the release never varies",
     "l1_ratio": "too little noise for what moves",
     "moves_more_than_allowed": "moves more than the claim allows",
+    "same_seeds": "moves more than the claim allows",
+    "no_part": "the record changes nothing",
 }
 """What a table's cell says of each question that was answered 'wrong', by its code."""
 

@@ -377,9 +377,11 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
         return f"Nothing is proven either way. {look_again(open_ones)}"
     if surprises:
         return ""
-    replayed = [record for record in records if record.verdict != "violation" and code_lines(record.diagnoses)]
-    if shown := [repr(record.name) for record in replayed]:
+    passed = [record for record in records if record.verdict != "violation"]
+    if shown := [repr(record.name) for record in passed if code_lines(record.diagnoses)]:
         return f"Look at the lines that a replay of {listed(shown, most=3)} shows; no trial shows them."
+    if shown := [repr(record.name) for record in passed if looks_wrong(record.diagnoses)]:
+        return f"Look at what the outputs of {listed(shown, most=3)} hint at; it is no violation."
     known = sum(record.verdict == "violation" for record in records)
     if known:
         return f"Nothing: this suite expects {'the violation' if known == 1 else f'all {known} violations'}."

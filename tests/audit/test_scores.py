@@ -313,8 +313,13 @@ UNITS = 10.0 ** np.array([-6, -3, 0, 0, 0, 0, 3, 6])
         (1e307 * outputs(0, scale=0.1), 1e307 * outputs(1, scale=0.1, moved=0.3)),
         (outputs(0) * UNITS + UNITS[::-1], outputs(1, moved=3.0) * UNITS + UNITS[::-1]),
         (outputs(0) > 0, outputs(1, moved=3.0) > 0),
+        (outputs(0), outputs(1) * (np.arange(8) != 3)),
+        (outputs(0) + 5.0, outputs(1) * np.where(np.arange(8) == 5, 3.0, 1.0) + 5.0),
     ],
-    ids=["moved", "scaled", "two steps", "no noise", "tiny", "huge", "units of each number", "yes or no"],
+    ids=[
+        *("moved", "scaled", "two steps", "no noise", "tiny", "huge", "units of each number", "yes or no"),
+        *("one coordinate constant", "one coordinate wider"),
+    ],
 )
 def test_outputs_that_differ_are_told_apart_by_a_score_that_a_third_of_them_learns(without, with_record):
     found = audit.from_scores(without, with_record, risk=0.05, claim=guarantees.gaussian(mu=0.5))
@@ -330,6 +335,29 @@ def test_an_output_far_from_those_that_learned_is_scored():
     found = audit.from_scores(far, rows, risk=0.05)
     assert np.isfinite(found.sides[0]).all()
     assert np.isfinite(found.sides[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "copied"),
+    [
+        (outputs(0), None),
+        (np.repeat(outputs(0)[:150], 10, axis=0), "1,350 of the 1,500 trials without the record are copies of others"),
+        (outputs(0)[np.arange(1500) % 1499], "1 of the 1,500 trials without the record are copies of others"),
+        (
+            np.repeat(outputs(0)[:150, :1], 10, axis=0),
+            "1,350 of the 1,500 trials without the record are copies of others",
+        ),
+        (np.round(outputs(0)[:, :1], 2), None),
+        (np.round(outputs(0)), None),
+        ((outputs(0)[:, :2] > 0) / 3, None),
+    ],
+    ids=["drawn", "copied", "one copied", "scores copied", "scores rounded", "whole numbers", "few values"],
+)
+def test_trials_that_were_copied_are_named_among_the_conditions(rows, copied):
+    """300 outputs, each ten times, refuted a claim that held, and nothing said that they were copies."""
+    other = outputs(1)[:, : rows.shape[1]]
+    first = audit.from_scores(rows, other, risk=0.05).conditions[0]
+    assert first.endswith("with fresh randomness" if copied is None else f"although {copied}")
 
 
 def test_constant_outputs_show_nothing():

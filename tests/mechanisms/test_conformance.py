@@ -1,5 +1,6 @@
 """Every mechanism of the catalogue keeps the contract."""
 
+import functools
 import inspect
 
 import jax
@@ -9,7 +10,7 @@ import pytest
 
 import mechanisms
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
-from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, place_of
+from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, name_of, place_of
 from mechanisms.pairs.neighbours import materialise, prepare
 from mechanisms.simulators import textbook
 
@@ -180,3 +181,20 @@ def test_none_is_no_answer():
     assert step.collapsed() is None
     assert step.steps_on(None) is None
     assert step.libraries == ()
+
+
+def _made(scale):
+    def go(seed, dataset):
+        return scale * dataset.sum(0)
+
+    return go
+
+
+doubled, halved = _made(2.0), functools.partial(_made(1.0), 0)
+
+
+def test_what_a_factory_made_is_called_by_the_name_that_holds_it():
+    """All functions of one factory had one name in records and model cards: that of the closure."""
+    assert (name_of(doubled), place_of(doubled)) == ("doubled", f"{__name__}:doubled")
+    assert place_of(halved) == f"{__name__}:halved"
+    assert name_of(_made(3.0)) == "go"

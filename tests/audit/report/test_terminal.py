@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import guarantees
 from audit.diagnosis.cause_sentences import QUESTIONS, answer
 from audit.record.derive import claim_part
+from audit.record.diagnosis_answer import Diagnosis
 from audit.report.catalogue import TEXTS, text_report
 from audit.report.character_plot import (
     BRAILLE,
@@ -174,6 +175,15 @@ def test_where_no_violation_is_found_in_code_of_the_users_the_replay_of_its_line
         assert "let `audit.explain` (Python) look for wrong lines if it draws with PyTorch." in told
     assert "explain" not in remedy(ours) + story((ours,)).to_do
     assert "explain" not in remedy(violation) + story((violation,)).to_do
+
+
+def test_a_hint_is_something_to_do(violation):
+    """'Nothing: every verdict is as expected' stood below a hint that a seed is reused."""
+    hint = Diagnosis(
+        question="q", wrong=True, says="trials repeat.", p_value=0.0, risk=0.001, assumes="", code="repeated"
+    )
+    quiet = dataclasses.replace(violation, verdict="no_violation_found", expect="no_violation_found", diagnoses=(hint,))
+    assert story((quiet,)).to_do == f"Look at what the outputs of {quiet.name!r} hint at; it is no violation."
 
 
 def test_violations_that_the_suite_expects_are_counted_apart(violation):

@@ -88,7 +88,7 @@ def test_a_suite_runs_code_of_the_user(suite, words, capsys):
     assert main(["run", "suite.toml", "--json"]) in (0, 3)
     (record,) = json.loads(capsys.readouterr().out)
     assert record["neighbours"]["name"] == "add_record"
-    assert record["distinguisher"]["name"] == "lambda of own_parts"
+    assert record["distinguisher"]["name"] == "first"
 
 
 @pytest.mark.parametrize("parameters", ["", "bug=''", "bug='', steps=3"])
