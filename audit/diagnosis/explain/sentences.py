@@ -299,7 +299,7 @@ def after_sum(
     words = {"then": "only then bounded,", "since": "no record is bounded on its own"}
     if not grows:
         since = "how far one record moves the sum depends on the others"
-        since += "" if reached is None else f", up to {reached[0]:.4g} where {reached[1]:.4g} is the bound"
+        since += "" if reached is None else f", here as much as {reached[0]:.4g} where {reached[1]:.4g} is the bound"
         words = {"then": "then bounded or otherwise changed,", "since": since}
     if not grows and bounds is not None:
         since = f"the record moves that sum by {bounds[0]:.4g}, more than {bounds[1]:.4g}, before it is bounded"
