@@ -231,6 +231,7 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         help="selects the tenth of the scores that chooses thresholds, with --one-run the order of tied scores; "
         "choose it before looking (default: %(default)s)",
     )
+    parser.add_argument("--markdown", metavar="FILE", help="also write a Markdown table, as for a model card")
     _flag(parser, "--plot", "draw the trade-off curves as text, even if the output is not a terminal")
     _speech(parser)
 

@@ -15,6 +15,7 @@ from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampl
 from audit.commands.arguments import risk_of
 from audit.commands.json_output import print_json
 from audit.commands.score_file import load_scores, swapped
+from audit.record.files import write_whole
 from audit.record.record import plain
 from audit.report.character_plot import Line, claim_line, falling_line, print_plot
 from audit.report.table import readable, readable_p_value
@@ -66,6 +67,8 @@ def execute(arguments: argparse.Namespace) -> int:
             "bounds and the verdict below do not hold; keep one of each.",
             file=sys.stderr,
         )
+    if arguments.one_run and arguments.markdown:
+        raise ValueError("--markdown has no table for --one-run; use audit.write_report with what audit.one_run gives.")
     if arguments.one_run:
         found = one_run.execute(arguments, *sides)
         return 0 if found.verdict is None else EXITS[found.verdict]
@@ -81,6 +84,11 @@ def execute(arguments: argparse.Namespace) -> int:
         target=arguments.target,
         seed=arguments.seed,
     )
+    if arguments.markdown:
+        from audit.report.score_card import score_card
+
+        files = (arguments.without, arguments.with_record)
+        write_whole(arguments.markdown, score_card(found, claim=claim, delta=arguments.delta, files=files))
     estimate = _assumed(arguments, *sides, assumption_free=found.epsilon(arguments.delta))
     if arguments.json:
         print_json(plain({**_numbers(found, arguments.delta), "assumed": plain(estimate) if estimate else None}))

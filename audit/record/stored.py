@@ -21,7 +21,7 @@ from audit.record.read import SchemaError, read
 from audit.record.record import SCHEMA, AuditRecord, ClaimPart
 from guarantees.checks import checked
 
-WRITTEN_BY = "records are written by `dpsgd-audit run`"
+WRITTEN_BY = "records are written by `dpsgd-audit run` (`bound` writes a table with --markdown)"
 
 
 def from_json(data: Mapping[str, Any]) -> AuditRecord:

@@ -12,6 +12,7 @@ import pytest
 
 from audit import cli
 from audit.record.stored import load_records
+from guarantees.numerics.rounding import at_least
 
 SUITE = """
 risk = 0.01
@@ -293,6 +294,25 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stdout == "mechanism\n"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("claim", [[], ["--claim", "gaussian(mu=0.5)"]])
+def test_bound_writes_a_table_of_what_it_prints(tmp_path, capsys, claim):
+    """A colleague's outputs could not be shown: no report reads what `bound` finds."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "a.npy", np.repeat(rng.normal(size=(100, 3)), 4, axis=0))
+    np.save(tmp_path / "b.npy", rng.normal(size=(400, 3)) + 2.0)
+    words = ["bound", "--without", tmp_path / "a.npy", "--with", tmp_path / "b.npy", *claim]
+    run_command(*words, "--markdown", tmp_path / "card.md", "--json")
+    told, card = capsys.readouterr(), (tmp_path / "card.md").read_text()
+    assert "300 of the 400 trials without the record are copies of others" in told.err
+    for word in (
+        f"at least {at_least(json.loads(told.out)['epsilon'])} |",
+        "are copies of others",
+        "133 and 133 others",
+    ):
+        assert word in card
+    assert ("| verdict | violation |" in card) == bool(claim)
 
 
 def test_bound_says_where_its_p_value_cannot_be_smaller(tmp_path, capsys):
