@@ -147,7 +147,7 @@ def _wrong_lines(record: AuditRecord) -> list[str]:
     said = looks_wrong(told)
     if not any(answer.wrong for answer in told) and any(answer.wrong for answer in record.diagnoses):
         # a line of code looks wrong and stands above
-        said = ["no cause was found in the outputs."] if tail else []
+        said = ["the line above; the outputs show no other cause."] if tail else []
     if record.verdict != "violation":
         return [f"  hint:    {says} ({HINT})" for says in said]
     lines = [f"  wrong:   {says}" for says in said]

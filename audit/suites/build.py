@@ -270,7 +270,8 @@ def _makes(found: Any, named: Mapping[str, Any]) -> bool:
     So is a function that needs nothing: a step or a score needs what it is given.
     """
     names = signature_of(found)
-    if isinstance(found, types.FunctionType) and all(each.default is not each.empty for each in names.values()):
+    needs = [each for each in names.values() if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+    if isinstance(found, types.FunctionType) and not needs:
         return True
     needed = {
         key

@@ -89,7 +89,8 @@ class Round:
     sensitivity: float
     """L2 distance between the two sides where noise meets it, in the units of ``noise_deviation``."""
     noise_deviation: float
-    """Of one coordinate of the noise; root mean square where coordinates differ."""
+    """Of the noise along what the record moves, so that it is ``sensitivity * multiplier``; where the record moves
+    nothing, of one coordinate (root mean square)."""
     multiplier: float
     """1 / sqrt(sum of (difference / deviation)^2) over the coordinates; infinite where the record moves nothing."""
     lines: tuple[Frame, ...] = ()

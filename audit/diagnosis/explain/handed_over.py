@@ -202,14 +202,20 @@ INSIDE = "<locals>"
 
 
 def maker(code: Callable[[], object], place: Place) -> Place | None:
-    """The line of the user's that had the function made in which a library did something; None if there are several."""
+    """The line of the user's that had the function made in which a place is; None if there are several.
+
+    A library's function at that place, or if none is there, one of the user's that another one makes and returns.
+    """
     found: dict[tuple[Frame, ...], None] = {}
+    frames = place.library or place.own[:1]
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         own = frame.f_code
-        for path, line in place.library:
-            lines = [number for _, _, number in own.co_lines() if number] if own.co_filename == path else []
-            if event == "call" and lines and min(lines) <= line <= max(lines) and INSIDE not in own.co_qualname:
+        for path, line in frames:
+            lines = {number for _, _, number in own.co_lines() if number} if own.co_filename == path else set()
+            around = lines and min(lines) <= line <= max(lines) and INSIDE not in own.co_qualname
+            # a function that has the line itself makes nothing there
+            if event == "call" and around and (place.library or line not in lines):
                 found.setdefault(callers(frame))
 
     with calls_told_to(watch):

@@ -8,7 +8,7 @@ from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.places import NOWHERE, Place, frames_of, handed_out, spelled
 from audit.diagnosis.explain.sentences import found
 
-EARLIER = "What later rounds read"
+EARLIER = "A value that later rounds read"
 """In place of a leaf's name."""
 
 
@@ -73,7 +73,7 @@ def without_noise(
     told = "" if noisy is None else f"; noise is added to others at {spelled(noisy)}{under}"
     if noisy is not None and leaf == EARLIER:
         # it may be that sum which gets it: what is shown has noise, what goes on has none
-        told = f"; noise is added at {spelled(noisy)}{under}, but not to what they read"
+        told = f"; noise is added at {spelled(noisy)}{under}, but not to this value"
         told += "" if left is NOWHERE else f" ({spelled(left)} goes on without it)"
     if noised is not None and bounded is not None:
         # a helper that adds noise is right for sums: whoever calls for both took single records

@@ -41,6 +41,8 @@ class Call:
     numbers: frozenset[tuple[str, float]]
     held: frozenset[tuple[str, float]] = frozenset()
     """Those among them that the function holds since it was made, as a closure does."""
+    arguments: frozenset[tuple[str, float]] = frozenset()
+    """Those that its caller hands over as they are."""
     outside: frozenset[tuple[str, float]] = frozenset()
     """Those that it reads from a configuration which nobody hands over, as a global one."""
     callers: tuple[Frame, ...] = dataclasses.field(default=(), compare=False)
@@ -98,12 +100,18 @@ def _makers(calls: Sequence[Call], places: Iterable[Place], wrong: float) -> Ite
 
 
 def holder(code: Callable[[], object], place: Place, wrong: float) -> Place | None:
-    """The line of a function that holds a number since it was made: its callers do not hand it over."""
+    """The line that hands a number to whoever makes the function that holds it; its own line if nobody does.
+
+    Those who call a function do not hand over what it holds since it was made.
+    """
     calls, _ = _watched(code)
+    given = [call for call in calls if _is_among(wrong, call.arguments) and call.callers]
     for depth, frame in enumerate(place.own):
         around = [call for call in calls if _holds(call, frame)]
         if any(_is_among(wrong, call.held) for call in around):
-            return Place(own=place.own[depth:])
+            # a function that was given the number hands it on
+            first = [call for call in given if not any(_holds(other, call.callers[0]) for other in given)]
+            return Place(own=first[0].callers if len(first) == 1 else place.own[depth:])
     return None
 
 
@@ -190,8 +198,16 @@ def _call(frame: FrameType) -> Call:
         inside = [field for name, field in fields if name in read and _is_configuration(field)]
         fields += [inner for field in inside for inner in _fields(field)]
         given += [(local, value), *((name if name in read else "", field) for name, field in fields)]
-    own = {"held": _numbers(held), "outside": _numbers(outside), "callers": callers(frame)}
-    return Call(code.co_filename, _lines(code), _numbers(given), **own)
+    handed = [(name, value) for name, value in frame.f_locals.items() if name not in code.co_freevars]
+    return Call(
+        path=code.co_filename,
+        lines=_lines(code),
+        numbers=_numbers(given),
+        held=_numbers(held),
+        arguments=_numbers(handed),
+        outside=_numbers(outside),
+        callers=callers(frame),
+    )
 
 
 def _is_inside(frame: FrameType) -> bool:

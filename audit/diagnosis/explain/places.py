@@ -238,14 +238,32 @@ def goes_on(noisy: Place, way: Iterable[Place], to_noise: Iterable[Place]) -> Pl
 
 def handed_out(first: Place, second: Place) -> Place:
     """The line at which the innermost function that calls for both calls for the second; NOWHERE if none does."""
-    outer = 0
-    while outer < min(len(first.own), len(second.own)) and first.own[-1 - outer] == second.own[-1 - outer]:
-        outer += 1
+    outer = _shared(first, second)
     if outer < min(len(first.own), len(second.own)):
         one, other = first.own[-1 - outer], second.own[-1 - outer]
         if function_around(one) == function_around(other):
             return Place(own=second.own[-1 - outer :])
     return Place(own=second.own[-outer:]) if outer else NOWHERE
+
+
+def called_in_turn(first: Place, second: Place) -> Place:
+    """Where the first is in the part that the innermost line which calls for both calls for it; NOWHERE if none does.
+
+    One function that does both in turn has two lines for them.
+    """
+    outer = _shared(first, second)
+    inner = [at.own[: len(at.own) - outer] for at in (first, second)]
+    if not outer or (all(inner) and function_around(inner[0][-1]) == function_around(inner[1][-1])):
+        return NOWHERE
+    return Place(own=first.own[-1 - outer :]) if inner[0] else first
+
+
+def _shared(first: Place, second: Place) -> int:
+    """How many of the outermost lines two places have in common."""
+    outer = 0
+    while outer < min(len(first.own), len(second.own)) and first.own[-1 - outer] == second.own[-1 - outer]:
+        outer += 1
+    return outer
 
 
 def around(first: Place, second: Place) -> Place:

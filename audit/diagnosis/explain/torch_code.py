@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -114,7 +115,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
                 number=cost.number,
                 sensitivity=cost.sensitivity,
                 # noise that is the same in every run has no deviation
-                noise_deviation=0.0 if cost.top.draw in constant else cost.deviation,
+                noise_deviation=0.0 if cost.top.draw in constant else _along(cost),
                 multiplier=0.0 if cost.top.draw in constant else cost.multiplier,
                 lines=frames_of([place(cost.top.stack)]),
                 judged=seen.judged and (not uncovered or cost.top.draw in constant),
@@ -124,6 +125,12 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         ),
         covered=Covered(draws=seen.draws, releases=seen.releases, opaque=seen.opaque),
     )
+
+
+def _along(cost: Any) -> float:
+    """The noise's deviation along what the record moves, if it moves anything."""
+    far = cost.sensitivity * cost.multiplier
+    return far if cost.sensitivity and math.isfinite(far) else cost.deviation
 
 
 def _has_sums(fact: Any) -> bool:

@@ -166,6 +166,10 @@ def key_by_key(key, records):
     return jax.vmap(lambda own: jax.random.uniform(own, minval=-1.0) < 0.4)(jax.random.split(key, records))  # HERE
 
 
+def by_whole_numbers(key, records):
+    return jax.random.randint(key, (records,), 0, 10) < 6  # HERE
+
+
 def with_batches(sampler):
     def step(key, rows):
         batch, noise = jax.random.split(key)
@@ -175,7 +179,7 @@ def with_batches(sampler):
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("sampler", [from_below, from_above, by_coins, in_logarithms, key_by_key])
+@pytest.mark.parametrize("sampler", [from_below, from_above, by_coins, in_logarithms, key_by_key, by_whole_numbers])
 @pytest.mark.parametrize("relation", ["add_remove", "zero_out"])
 def test_a_record_that_is_taken_more_often_than_claimed_is_found(sampler, relation):
     pair = mechanisms.zero_out(ROWS, 3) if relation == "zero_out" else mechanisms.pair(ROWS[:-1], ROWS)
@@ -195,6 +199,10 @@ def two_draws(key, records):
     return jax.random.bernoulli(one, 0.8, (records,)) & jax.random.bernoulli(other, RATE / 0.8, (records,))
 
 
+def even_numbers(key, records):
+    return jax.random.randint(key, (records,), 0, 10) % 2 == 0
+
+
 def flipped(key, rows):
     """An augmentation draws a coin for each record, too."""
     coins, rest = jax.random.split(key)
@@ -208,7 +216,7 @@ def dropped(key, rows):
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("step", [with_batches(two_coins), with_batches(two_draws), flipped, dropped])
+@pytest.mark.parametrize("step", [*map(with_batches, (two_coins, two_draws, even_numbers)), flipped, dropped])
 def test_nothing_is_said_of_coins_that_do_not_take_the_record_too_often(step):
     assert told(step).findings == ()
 

@@ -91,7 +91,7 @@ def test_a_suite_runs_code_of_the_user(suite, words, capsys):
     assert record["distinguisher"]["name"] == "first"
 
 
-@pytest.mark.parametrize("parameters", ["", "bug=''", "bug='', steps=3"])
+@pytest.mark.parametrize("parameters", ["", "bug=''", "bug='', steps=3", "**settings", "steps=3, **rest"])
 def test_a_function_that_needs_nothing_makes_the_step(suite, parameters):
     """One with a default was taken for a step: 'too many positional arguments'."""
     path = suite(CODE + f"\nmaker = lambda {parameters}: traced\n", mechanism='{ function = "own_parts:maker" }')

@@ -18,6 +18,7 @@ from audit.diagnosis.explain.places import Place
 COINS = "bernoulli"
 LAWS: dict[str, Callable[[float], float]] = {
     "uniform": float,
+    "randint": float,
     "normal": ndtri,
     "normal_real": ndtri,
     "exponential": lambda share: -math.log1p(-share),
@@ -25,6 +26,8 @@ LAWS: dict[str, Callable[[float], float]] = {
     "gumbel": lambda share: -math.log(-math.log(share)),
 }
 """What a library's functions draw for each record, and the number below which a share of such draws lies."""
+BETWEEN = ("uniform", "randint")
+"""Those that are given the smallest and the largest number."""
 LEAST = 2.0**-24
 """Share below which no draw lies."""
 
@@ -64,8 +67,10 @@ class Forced:
         given = [np.broadcast_to(host(value.b), np.shape(b)) for value in ins[1:] if np.ndim(value.b) <= np.ndim(b)]
         if name == COINS:
             number: Any = self.share < given[0]
-        elif name == "uniform" and len(given) == 2:
+        elif name in BETWEEN and len(given) == 2:
+            # whole numbers are cut down to the next one
             number = given[0] + self.share * (given[1] - given[0])
+            number = np.floor(number) if name == "randint" else number
         else:
             number = LAWS[name](min(max(self.share, LEAST), 1 - LEAST))
         own = np.zeros(np.shape(b), bool)

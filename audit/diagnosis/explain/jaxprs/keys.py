@@ -47,6 +47,8 @@ class Pair:
     first: Place
     second: Place
     how: str = ""
+    added: Place | None = None
+    """Where numbers that were drawn only once are added again."""
     copied: Place | None = None
     """Where one key became several that are alike."""
     derived: tuple[Place, ...] = ()
@@ -192,10 +194,12 @@ def used_twice(pair: Pair, hands: Callable[[], Hands]) -> Finding:
     """Two draws of one key: first the line that copies the key, or that hands it out a second time."""
     first, second = pair.first, pair.second
     lead, told = _handed(pair, hands())
-    clause = "; ".join(filter(None, (pair.how, told)))
-    again = "the same line" if spelled(first) == spelled(second) else spelled(second)
+    used = second if pair.added is None else pair.added
+    once = "" if pair.added is None else "drawn once"
+    clause = "; ".join(filter(None, (once, pair.how, told)))
+    again = "the same line" if spelled(first) == spelled(used) else spelled(used)
     how = f" ({clause})" if clause else ""
-    beside = [second, *pair.derived]
+    beside = [second, used, *pair.derived]
     return led(found(Kind.KEY_USED_TWICE, first=first, second=again, beside=beside, how=how), lead)
 
 

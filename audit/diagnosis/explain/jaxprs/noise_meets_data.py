@@ -266,7 +266,8 @@ class Meetings:
                 rounds = list(dict.fromkeys(one.round for one in self.releases))
                 numbers = [1 + rounds.index(one.round) for one in (other, release)]
                 how = "" if len(set(numbers)) == 1 else f"rounds {numbers[0]} and {numbers[1]}"
-                pair = Pair(first=other.draw, second=release.draw, how=how, copied=noise.copied)
+                added = release.at if other.covering & release.covering else None
+                pair = Pair(first=other.draw, second=release.draw, how=how, copied=noise.copied, added=added)
                 self.same_noise(pair, other.covering, release.covering)
                 break
         self._drawn.append((drawn, release))

@@ -93,12 +93,13 @@ def rounds_told(program: Program, runs: Sequence[Run]) -> tuple[Round, ...]:
     told = []
     for number, releases in enumerate(worst.values(), start=1):
         top, paid = max(releases, key=lambda release: release.cost), cost(releases)
+        far, multiplier = sensitivity(releases), 1 / paid if paid else float("inf")
         told.append(
             Round(
                 number=number,
-                sensitivity=sensitivity(releases),
-                noise_deviation=deviation(releases),
-                multiplier=1 / paid if paid else float("inf"),
+                sensitivity=far,
+                noise_deviation=far * multiplier if far and paid else deviation(releases),
+                multiplier=multiplier,
                 lines=(*top.at.own[:1], *top.at.library),
                 exact=all(one.exact for one in releases),
                 judged=is_judged(releases),

@@ -78,9 +78,13 @@ def of_fixed_size(program: Program, key: jax.Array, stated: Stated) -> list[Find
         lockstep = run_once(program, fold_in(key, KEY + len(sizes)), first_round=True).lockstep
         chosen, releases = lockstep.choices.first, lockstep.meetings.releases
         drawn = frozenset().union(*(release.choosing for release in releases))
-        if not chosen or not drawn or any(one.drawn != drawn or np.size(one.b) != records for one in chosen):
+        if not drawn or any(one.drawn != drawn for one in chosen):
             return []
-        sizes.append(int(np.sum(host(chosen[-1].b))))
+        # padding makes a choice longer, and a loop over parts of the batch reads it in shorter ones
+        whole = [int(np.sum(host(one.b))) for one in chosen if np.size(one.b) >= records]
+        if len(set(whole)) != 1:
+            return []
+        sizes += whole[:1]
         if sizes[-1] != sizes[0] or not 0 < sizes[0] < records:
             return []
         if same_size_by_chance(len(sizes), records, rate) <= RISK:

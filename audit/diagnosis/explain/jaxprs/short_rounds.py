@@ -16,7 +16,7 @@ from audit.diagnosis.explain.jaxprs.rounds import SLACK, by_round, cost, deviati
 from audit.diagnosis.explain.jaxprs.runs import Program, Run
 from audit.diagnosis.explain.missing_noise import no_number, short_of_noise
 from audit.diagnosis.explain.numbers_given import holder, not_handed, own_bound, went_wrong
-from audit.diagnosis.explain.places import NOWHERE, Place, Reader, among_records, spelled
+from audit.diagnosis.explain.places import NOWHERE, Place, Reader, among_records, called_in_turn, spelled
 from audit.diagnosis.explain.sentences import (
     due_on_the_pair,
     earlier_rounds,
@@ -96,12 +96,14 @@ def too_little_noise(program: Program, runs: Sequence[Run], stated: Stated) -> l
 def _earlier(program: Program, top: Release, readers: set[Reader]) -> Cause:
     """Sums of earlier rounds without their noise.
 
-    An optimiser that adds up and then adds noise, both in one call, is wrong where it was put together.
+    An optimiser that adds up and then adds noise, both in one call or by one line that calls its parts in turn, is
+    wrong where it was put together.
     """
     carried = top.carried or NOWHERE
     lead = among_records(carried, readers)
     more = earlier_rounds(carried, lead)
-    made = maker(program.trace_again, carried) if carried.own[:1] and carried.own[0] in top.at.own else None
+    part = called_in_turn(carried, top.at)
+    made = None if part is NOWHERE else maker(program.trace_again, part)
     return Cause(lead=lead, more=more) if made is None else Cause(lead=made, more=f"{more}; {put_before(made)}")
 
 
@@ -151,7 +153,9 @@ def _cause(
     if made is None and lead == scaled:
         # a loop over records hides who holds them
         lead = not_handed(program.trace_again, scaled, deviation([top]))
-    return Cause(lead=made or lead)
+    handed = made is not None and made.nearest not in top.draw.own
+    after = f" {spelled(made)} hands this deviation over." if handed and made is not None else ""
+    return Cause(lead=made or lead, after=after)
 
 
 def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:
