@@ -252,7 +252,9 @@ def _too_little(
         for bound in _bounds(stated, cost, once_more):
             inner = went_wrong(once_more, [*sized[:1], places["draw"], places["at"]], promise * bound, least)
             if inner is not None:
-                lead, known = inner, promise * bound
+                assigned = assigned_at(once_more, least / bound, DEVIATIONS)
+                within = assigned.own and function_around(assigned.own[0]) == function_around(inner.own[0])
+                lead, known = assigned if within else inner, promise * bound
                 break
         else:
             given = _handed_multiplier(lead, least, _bounds(stated, cost, once_more), once_more)

@@ -13,7 +13,7 @@ from audit.diagnosis.explain import explain
 from audit.diagnosis.explain.handed_over import assigned_at, built_at, handed_over
 from audit.diagnosis.explain.numbers_given import DEVIATIONS
 from audit.diagnosis.explain.places import NOWHERE
-from mechanisms import add_record, torch_training
+from mechanisms import add_record, callable_step, torch_training
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 
@@ -76,6 +76,24 @@ def test_the_line_that_assigns_an_attribute_is_found(code):
 def test_of_two_assignments_none_is_named():
     assert assigned_at(changed_twice, 0.55, DEVIATIONS) is NOWHERE
     assert assigned_at(changed_later, 0.6, DEVIATIONS) is NOWHERE
+
+
+def released(box, rows):
+    box.noise_multiplier *= 0.5  # HERE
+    return (rows / rows.norm(dim=1, keepdim=True)).sum(0) + box.noise_multiplier * torch.randn(4)
+
+
+def fading(seed, data):
+    torch.manual_seed(seed)
+    return released(SimpleNamespace(noise_multiplier=2.0), data)
+
+
+def test_noise_that_a_function_makes_smaller_is_named_where_it_does():
+    neighbours = add_record(torch.eye(4), torch.full((4,), 3.0))
+    stated = {"clip": 1.0, "noise_multiplier": 2.0}
+    (found,) = explain(callable_step(fading), neighbours, key=jax.random.key(0), **stated).findings
+    assert found.lines[0] == line_of(released)
+    assert "a noise multiplier of 1, but 2 is stated" in found.says
 
 
 def test_an_object_that_nobody_makes_is_made_nowhere():

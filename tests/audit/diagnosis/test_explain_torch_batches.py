@@ -135,6 +135,38 @@ def test_a_record_that_is_read_twice_and_summed_once_is_not_called_held_twice():
     assert "more than once" not in found.says
 
 
+def filled_where_it_is_missing(seed, data):
+    torch.manual_seed(seed)
+    places = torch.nonzero(torch.rand(len(data[0])) >= 0).flatten()
+    places = torch.cat([places, places[:1].expand(-len(places) % 7)])
+    return released(data[0][places])
+
+
+def test_a_copy_that_fills_the_place_of_the_record_is_named_where_it_is_made():
+    (found,) = explained(filled_where_it_is_missing, clip=steps.CLIP).findings
+    assert found.lines[0] == (__file__, inspect.getsourcelines(filled_where_it_is_missing)[1] + 3)
+    assert "a batch holds a record more than once" in found.says
+
+
+def by_channels(seed, data):
+    """A backward pass under vmap has a row for each channel of each record."""
+    torch.manual_seed(seed)
+    kernel = torch.linspace(-1, 1, 9).reshape(3, 1, 3)
+
+    def loss(kernel, row):
+        return torch.nn.functional.conv1d(row[None, None], kernel).square().sum()
+
+    own = torch.func.vmap(torch.func.grad(loss), (None, 0))(kernel, data[0])
+    factors = (2 * steps.CLIP / own.flatten(1).norm(dim=1)).clamp(max=1.0)
+    return torch.einsum("i,i...->...", factors, own) + steps.CLIP * steps.NOISE * torch.randn(3, 1, 3)
+
+
+def test_channels_of_a_record_are_no_copies_of_it():
+    (found, *_) = explained(by_channels, clip=steps.CLIP).findings
+    assert found.lines[0] == (__file__, inspect.getsourcelines(by_channels)[1] + 9)
+    assert "more than once" not in found.says
+
+
 def pairs_of_a_loop(seed, data):
     """A coin for each record; those that are taken are clipped two by two."""
     torch.manual_seed(seed)

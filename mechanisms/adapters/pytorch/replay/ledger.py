@@ -210,7 +210,9 @@ class Ledger:
             found.summed = done.where
         if found.ragged and other.shape[1:] == shape[1:]:
             made = next((cell.drawn for cell in done.cells if cell.drawn and not cell.data), done.where)
-            found.copied = (found.copied or made) if shape[0] > other.shape[0] + 1 else ()
+            # a backward pass under vmap has a row for each channel of a record
+            copies = found.copied or (made if done.name in noise.MOVING else ())
+            found.copied = copies if shape[0] > other.shape[0] + 1 else ()
             apart = traces.rows_that_differ(other, traces.rows(done.out), traces.tolerance(done.out))
             self._mix(done, found, mixes=bool(apart.any()))
             # where the rows of others differ, it stands where it stood before

@@ -114,7 +114,7 @@ class Replay(Runs):
         told: Sequence[Cost] = costs[0]
         dependent = any("shared" in fact.stacks for fact in self._facts)
         if not self._about_tensors(one, other) and self._stated is not None and not dependent:
-            places = {"repeated": other.repeated, "again": other.again, "begun": other.begun}
+            places = {"repeated": other.repeated or one.repeated, "again": other.again, "begun": other.begun}
             short = short_rounds(costs, self._stated, last=self._last_round(), **places)
             # a record of another size may take another way than both datasets
             if short is not None and (short[1] is told or not self._about_numbers(one, other)):
