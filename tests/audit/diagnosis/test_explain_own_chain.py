@@ -132,3 +132,35 @@ def test_the_columns_of_the_table_fit_together():
     (row,) = explain(parts, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).rounds
     assert row.multiplier == pytest.approx(1.0)
     assert row.noise_deviation == pytest.approx(row.sensitivity * row.multiplier)
+
+
+def coins(key, data):
+    return jax.random.bernoulli(key, SET.rate, (len(data["x"]),)).astype("f4")
+
+
+def carried(noise_key):
+    def train(key, data):
+        own = noise_key(key)
+
+        def step(carry, _):
+            (drawn, noise), params = carry
+            drawn, chosen = jax.random.split(drawn)
+            noise, now = jax.random.split(noise)
+            rows = jax.vmap(clipped, (None, 0))(params, data)
+            total = jax.tree.map(lambda leaf: jnp.tensordot(coins(chosen, data), leaf, axes=1), rows)
+            tree = plus(total, normal(now, total, SET.stddev))
+            return ((drawn, noise), plus(params, scaled(-0.1, tree))), tree
+
+        return jax.lax.scan(step, ((key, own), START), length=2)[1]
+
+    return train
+
+
+def test_a_key_that_a_loop_begins_with_twice_is_named_where_it_is_copied():
+    words = {"key": jax.random.key(0), "clip": SET.clip, "noise_multiplier": SET.noise_multiplier}
+    # folding in 0 or 1 would give the two keys that the loop splits off
+    assert not explain(carried(lambda key: jax.random.fold_in(key, 7)), trees_library.pair(), **words).findings
+    (found,) = explain(carried(lambda key: key), trees_library.pair(), **words).findings
+    line = inspect.getsourcelines(carried)[1] + 2
+    assert (found.kind, found.lines[0]) == (Kind.KEY_USED_TWICE, (__file__, line)), found
+    assert "copies the key, which the loop begins with twice" in found.says

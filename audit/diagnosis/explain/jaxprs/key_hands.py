@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
@@ -20,9 +21,13 @@ from mechanisms.adapters.watched_calls import calls_told_to
 
 RANDOM = getattr(getattr(jax.random.split, "__code__", None), "co_filename", "")
 """The file in which JAX takes keys from its users; in a version where that is not known, nothing is."""
+LOOPS = getattr(getattr(inspect.unwrap(jax.lax.scan), "__code__", None), "co_filename", "")
+"""The file of its loops."""
+STARTS = ("init", "init_val")
+"""Arguments that a loop begins with."""
 MOST_HELD = 256
 """Entries of a list that are looked at."""
-DEEPEST_HELD = 3
+DEEPEST_HELD = 4
 """Lists inside of lists that are looked at."""
 
 
@@ -73,6 +78,8 @@ class Hands:
         """Calls that a library makes, such as those of a loop's body."""
         self._copied: dict[int, Place] = {}
         """Where a function returned a list that holds a key twice, by the key."""
+        self._carried: dict[int, Place] = {}
+        """Where a key became two that a loop begins with, by the key."""
         self._running: dict[FrameType, int] = {}
         self._calls = itertools.count()
         # an identity is that of one object as long as the object lives
@@ -95,6 +102,11 @@ class Hands:
                     return self._found(one, other)
         own = [one for one in self._taken if one.is_at(second)]
         return self._from_outside(own[0], of_state) if first.own == second.own and len(own) == 1 else None
+
+    def carried_twice(self) -> Place | None:
+        """Where the only key became two that any loop begins with; None if there is none, or several."""
+        places = set(self._carried.values())
+        return places.pop() if len(places) == 1 else None
 
     def _from_outside(self, taken: _Taken, of_state: bool) -> Handed | None:
         """Where a function that runs in each step of a loop takes a key of the function around it, or of a state."""
@@ -150,6 +162,8 @@ class Hands:
         path = frame.f_code.co_filename
         if event == "call" and path == RANDOM:
             self._take(frame)
+        elif event == "call" and path == LOOPS:
+            self._begin(frame)
         elif not is_theirs(frame):
             return
         elif event == "call":
@@ -169,6 +183,19 @@ class Hands:
             outer = outer.f_back
         self._alive.append(key)
         self._taken.append(_Taken(id(key), tuple(stack)))
+
+    def _begin(self, frame: FrameType) -> None:
+        outer = frame.f_back
+        while outer is not None and outer not in self._running:
+            outer = outer.f_back
+        if outer is None:
+            return
+        for key in _twice([frame.f_locals[name] for name in STARTS if name in frame.f_locals]):
+            line = outer.f_code.co_filename, outer.f_lineno
+            names = sorted(name for name, value in outer.f_locals.items() if value is key)
+            copies = [at for at in (named_at(line, name) for name in names) if at is not None]
+            self._alive.append(key)
+            self._carried.setdefault(id(key), _place([copies[0] if len(names) > 1 and copies else line]))
 
     def _leave(self, frame: FrameType, call: int, returned: Any) -> None:
         local, code = dict(frame.f_locals), frame.f_code

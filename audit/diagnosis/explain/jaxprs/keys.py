@@ -225,6 +225,8 @@ def _handed(pair: Pair, hands: Hands) -> tuple[Place, str]:
         if each is not None:
             return lead, f"{spelled(lead)} hands over the same key each time"
         return lead, f"{spelled(out.first)} and {spelled(out.at)} hand over the same key"
+    if pair.copied is None and pair.derived and (carried := hands.carried_twice()) is not None:
+        return carried, f"{spelled(carried)} copies the key, which the loop begins with twice"
     if pair.copied is not None:
         does = "derives the same key each time" if pair.derived else "copies the key"
         return pair.copied, f"{spelled(pair.copied)} {does}"
