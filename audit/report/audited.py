@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import shlex
+from collections.abc import Iterable
 
 from audit.record.record import AuditRecord
 
@@ -33,6 +35,19 @@ def libraries(record: AuditRecord) -> str:
     if known.get("version"):
         found.append(f"{record.mechanism.name.removesuffix('_step')} {known['version']}")
     return ", ".join(found)
+
+
+def names_of(records: Iterable[AuditRecord]) -> list[str]:
+    """The names of what was audited; several functions of one name come with their modules."""
+    found = {(record.mechanism.name, _path(record)) for record in records}
+    alike = collections.Counter(name for name, _ in found)
+    return sorted({path.replace(":", ".") if path and alike[name] > 1 else name for name, path in found})
+
+
+def _path(record: AuditRecord) -> str:
+    """The audited function as a suite names it, where the record says."""
+    name, given = record.mechanism.name, record.mechanism.parameters.values()
+    return next((word for word in given if isinstance(word, str) and word.endswith(f":{name}")), "")
 
 
 def audited(record: AuditRecord) -> str:

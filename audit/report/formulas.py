@@ -48,10 +48,10 @@ def formula(claim: ClaimPart) -> str:
 
 
 def _history(rounds: Any) -> list[str]:
-    """Noise multiplier, rate and steps of each part that an accountant counted; nothing where they are none."""
+    """Rate, noise multiplier and steps of each part that an accountant counted; nothing where they are none."""
     try:
         parts = [[float(value) for value in part] for part in rounds]
-        return [rf"$\sigma = {number(z)}, q = {number(q)}, T = {steps:.0f}$" for z, q, steps in parts][:MOST_NUMBERS]
+        return [rf"$q = {number(q)}, \sigma = {number(z)}, T = {steps:.0f}$" for z, q, steps in parts][:MOST_NUMBERS]
     except (TypeError, ValueError):
         return []
 

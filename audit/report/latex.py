@@ -12,7 +12,7 @@ import numpy as np
 from audit.power.less_noise import in_so_many_runs, sampled, told_in
 from audit.power.power import POWER, noise_at
 from audit.record.record import AuditRecord
-from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries
+from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries, names_of
 from audit.report.ceiling import most_epsilon
 from audit.report.diagnoses import beside_the_verdict, in_a_paper
 from audit.report.escaping import visible
@@ -205,7 +205,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     trials = sorted({record.trials_per_side for record in records})
     scores = sorted({scored_by(record.distinguisher.name) for record in records})
     claims = sorted({formula(record.claim) for record in records})
-    audited = [_short(visible(name)) for name in sorted({record.mechanism.name for record in records})]
+    audited = [_short(visible(name)) for name in names_of(records)]
     how, cited = zip(*(BOUNDS[kind] for kind in sorted({_method(record) for record in records})), strict=True)
     sources = f"\\citep{{{','.join(sorted({key for keys in cited for key in keys}))}}}"
     span = f"{trials[0]:,}" if len(trials) == 1 else f"{trials[0]:,} to {trials[-1]:,}"
@@ -235,7 +235,9 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
 
 def _ran_with(records: tuple[AuditRecord, ...]) -> list[str]:
     """Libraries of the audited code with their versions, where records say."""
-    found = sorted({libraries(record) for record in records} - {""})
+    every = {libraries(record) for record in records} - {""}
+    parts = {each: {*each.split(", ")} for each in every}
+    found = sorted(each for each in every if not any(parts[each] < parts[other] for other in every))
     said = "; ".join(escape(visible(each).replace("==", " ")) for each in found)
     return [f"The audited code ran with {said}."] if found else []
 

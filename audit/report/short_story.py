@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from audit.record.record import AuditRecord
+from audit.report.audited import names_of
 from audit.report.diagnoses import in_prose
 from audit.report.escaping import shown, visible
 from audit.report.promises import unchecked_steps
@@ -76,7 +77,7 @@ def _wrapped(label: str, answer: str, *, width: int, most: int | None = None) ->
 def _audited(records: tuple[AuditRecord, ...]) -> str:
     once = tuple(record for record in records if record.one_run is not None)
     repeated = tuple(record for record in records if record.one_run is None)
-    names = listed(sorted({record.mechanism.name for record in repeated}))
+    names = listed(names_of(repeated))
     how = listed(sorted({record.neighbours.kind for record in records if record.neighbours.kind}))
     trials = sum(record.trials for record in repeated)
     drawn = [

@@ -239,7 +239,8 @@ class _Builder:
                     f"{where}: {what} is {found!r}, which is neither a {part} nor a function that makes one."
                 )
             arguments = {**named, **words.own}
-            with _placed(f"{what} failed with {arguments}", spec):
+            given = f" with {arguments}" if arguments else ""
+            with _placed(f"{what} failed{given}", spec):
                 found = found(**arguments)
             self._taken |= set(named)
             self._refuse_defaults(found, f"what {word} = {path!r} makes", but=arguments)

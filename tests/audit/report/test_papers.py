@@ -50,7 +50,7 @@ def test_the_ceiling_of_guesses_is_rounded_up_in_the_table_and_in_the_paragraph(
 def test_a_history_is_written_as_what_was_composed(violation):
     claim = dataclasses.replace(violation.claim, name="claim_from_history", parameters={"history": [[1.0, 0.25, 4]]})
     said = methods((dataclasses.replace(violation, claim=claim),))
-    assert r"The claim is subsampled Gaussian, composed ($\sigma = 1, q = 0.25, T = 4$)." in said
+    assert r"The claim is subsampled Gaussian, composed ($q = 0.25, \sigma = 1, T = 4$)." in said
     assert formula(dataclasses.replace(claim, parameters={"history": "lost"})) == "claim from history"
 
 
@@ -398,6 +398,15 @@ def test_reports_name_the_command_the_libraries_and_the_unit_and_say_what_does_n
     used = dataclasses.replace(installed, environment={**record.environment, "divisor": "expected_batch_size 4"})
     assert "of train (with torch 2.13.0, opacus 1.6.0) were" in statement((used,))
     assert "ran with torch 2.13.0." in methods((installed,)), "the audited code never imported Opacus"
+    assert "ran with torch 2.13.0, opacus 1.6.0." in methods((installed, used))
+
+
+def test_functions_of_one_name_come_with_their_modules(violation):
+    by = [dataclasses.replace(violation.mechanism, name="train", parameters={"train": f"{at}:train"}) for at in "ab"]
+    first, second = (dataclasses.replace(violation, mechanism=own) for own in by)
+    assert "of a.train, b.train with" in methods((first, second))
+    assert "outputs of a.train, b.train" in " ".join(text_report((first, second), "text", title="t").split())
+    assert "of train with" in methods((first, first))
 
 
 def test_long_names_in_one_column_go_on_in_the_next_line(violation):

@@ -179,7 +179,7 @@ def test_a_run_does_not_pass_because_its_code_left(suite, words, capsys):
 def test_a_function_that_makes_a_part_is_behind_the_border(suite, part):
     path = suite(**{part: '{ function = "leaving_code:leave", rate = 0.5 }'})
     (spec,) = parse_suite(path.read_text(), "suite.toml").audits
-    with pytest.raises(SuiteError, match=r"failed with .*it called sys.exit\(0\)"):
+    with pytest.raises(SuiteError, match=r"failed with \{'rate': 0.5\}.*it called sys.exit\(0\)"):
         build(spec)
 
 
