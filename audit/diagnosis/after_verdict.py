@@ -67,6 +67,8 @@ HINTS = 0.02
 """The same where no violation was found: most of the code that is asked about is right."""
 OF_TIME = 0.1
 """Of the time that the audit took, for outputs that a hint has to draw again."""
+SHORTEST = 2.0
+"""Seconds for them at least: a busy machine takes a tenth of a short audit for nothing."""
 OF_STEPS = 1e-3
 """Of that, for steps after the first, which are called short only where they are so by far."""
 FEWEST_COORDINATES = 2
@@ -88,6 +90,8 @@ class _Asked:
     sides: BothSides
     claim: Claim | None = None
     """That of the record, with its whole curve."""
+    drawn: dict[int, tuple[Array, Array]] = dataclasses.field(default_factory=dict)
+    """Judged outputs by place, which later questions look at as well: a deadline is for those that are drawn again."""
 
     @property
     def share(self) -> float:
@@ -117,7 +121,14 @@ class _Asked:
         keys = judged.without, judged.with_record
         if not is_foreign(self.mechanism):
             keys = both_keys(fold_in(self.own_key, PURPOSE) if place else self.own_key)
-        return drawn_in_time(self.sides, keys, max(FEWEST_TRIALS, most), deadline=self.deadline)
+        most = max(FEWEST_TRIALS, most)
+        known = self.drawn.get(place)
+        if known is not None and len(known[0]) >= most:
+            return known[0][:most], known[1][:most]
+        found = drawn_in_time(self.sides, keys, most, deadline=self.deadline)
+        if is_foreign(self.mechanism):
+            self.drawn[place] = found
+        return found
 
 
 def explain(
@@ -187,7 +198,7 @@ def _without_violation(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagn
     wrong = tuple(answer for answer in lines if answer.wrong)
     if wrong or not is_foreign(mechanism):
         return wrong
-    soon = time.monotonic() + OF_TIME * record.seconds
+    soon = time.monotonic() + max(SHORTEST, OF_TIME * record.seconds)
     asked = dataclasses.replace(asked, deadline=soon if asked.deadline is None else min(soon, asked.deadline))
     try:
         with contained():
@@ -209,8 +220,12 @@ def _hints(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     )
     # rows that are as long as a release need not be gradients
     known = asked.mechanism.gradients_told or made_of_gradients(asked.neighbours)
-    answers = _answers(asked, read_as) if known else _of_the_claim(asked, asked.risk, whole=False)
-    answers = _with_later_steps(asked, answers)
+    try:
+        answers = _answers(asked, read_as) if known else _of_the_claim(asked, asked.risk, whole=False)
+        answers = _with_later_steps(asked, answers)
+    except Exception:
+        # what fails here costs nothing that was found before
+        answers = ()
     told = worth_a_look(answers, is_sum=is_noisy_sum(answers))
     # a trial without noise is equal to another one
     known = "repeated" if any(hint.code == "silent" for hint in told) else ""
@@ -230,7 +245,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
     record, mechanism, neighbours = asked.record, asked.mechanism, asked.neighbours
     if mechanism.kind not in ("vector", "transcript"):
         return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
-    if asked.deadline is not None and time.monotonic() >= asked.deadline:
+    if not asked.drawn and asked.deadline is not None and time.monotonic() >= asked.deadline:
         return (not_asked("the time budget ran out."),)
     if _adds_up_steps(record, mechanism):
         return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *_of_the_claim(asked, asked.risk, whole=False))

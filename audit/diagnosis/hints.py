@@ -66,10 +66,14 @@ def on_same_seeds(
     pairs = min(record.trials_planned // OF_TRIALS, math.ceil(JOINED / rate))
     if pairs < FEWEST_PAIRS:
         return None
-    first, second = (side.reshape(len(side), -1) for side in drawn_in_time(sides, (key, key), pairs, deadline=deadline))
+    pair = drawn_in_time(sides, (key, key), pairs, deadline=deadline)
+    first, second = (side.reshape(len(side), -1) for side in pair)
     steps = 1 if batches is None else batches.steps
     unused = took_no_part(first, second, rate=1 - (1 - rate) ** steps, risk=risk / 2)
     one_step = record.releases in ("", "update") and record.claim.times == steps == 1
+    if batches is not None and record.releases == "transcript" and np.ndim(drawn) == 3:
+        # before the first step nothing differs but the record; later ones start from other weights
+        first, second, drawn, one_step = pair[0][:, 0], pair[1][:, 0], drawn[:, 0], True
     if unused is not None or not one_step or neighbours.relation == "substitution" or neighbours.group != 1:
         return unused
     allowed = allowed_to_normal(record.claim, delta=record.report_delta)

@@ -20,6 +20,7 @@ PAIR = mechanisms.add_record(rows, LONG)
 ZERO_OUT = mechanisms.zero_out(np.concatenate([rows, LONG[None]]), 3)
 TOLD = {"clip": 1.0, "noise_multiplier": NOISE, "gradients": lambda g: g}
 CLAIM = guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=NOISE)
+TRAINING = functools.cache(lambda: guarantees.poisson_training(rate=RATE, noise_multiplier=NOISE, steps=3))
 
 
 def streams(seed):
@@ -178,11 +179,15 @@ def by_permutation(seed, g):
     return clipped(g[taken]).sum(0) + rng.normal(0, NOISE, DIMENSION)
 
 
-def training(seed, g, *, momentum=0.0, last=False):
-    rng, weights, moving, released = np.random.default_rng(seed), np.zeros(DIMENSION), 0.0, []
+def one_generator(seed):
+    return (np.random.default_rng(seed),) * 2
+
+
+def training(seed, g, *, momentum=0.0, last=False, generators=one_generator, clip=clipped):
+    (batch, own), weights, moving, released = generators(seed), np.zeros(DIMENSION), 0.0, []
     for _ in range(3):
-        taken = rng.random(len(g)) < RATE
-        update = taken @ clipped(g - 0.1 * weights) + rng.normal(0, NOISE, DIMENSION)
+        taken = batch.random(len(g)) < RATE
+        update = taken @ clip(g - 0.1 * weights) + own.normal(0, NOISE, DIMENSION)
         moving = momentum * moving + update
         weights = weights - 0.1 * moving
         released.append(update if not momentum else moving)
@@ -250,8 +255,16 @@ def test_right_code_gets_no_hint_on_a_pair_of_one_size(name):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("generators", [one_generator, streams])
 @pytest.mark.parametrize(("momentum", "last"), [(0.0, False), (0.9, False), (0.9, True)])
-def test_a_right_training_gets_no_hint(momentum, last):
-    claim = guarantees.poisson_training(rate=RATE, noise_multiplier=NOISE, steps=3)
-    code = functools.partial(training, momentum=momentum, last=last)
-    assert not hinted(code, claim=claim, releases="final" if last else "transcript", told=False)
+def test_a_right_training_gets_no_hint(momentum, last, generators):
+    code = functools.partial(training, momentum=momentum, last=last, generators=generators)
+    assert not hinted(code, claim=TRAINING(), releases="final" if last else "transcript", told=False)
+
+
+@pytest.mark.long
+def test_a_training_whose_first_step_moves_too_far_gets_a_hint(monkeypatch):
+    """Its first step alone starts from the same weights, and time that questions take costs no hint found before."""
+    monkeypatch.setattr("audit.diagnosis.after_verdict.about_steps", None)
+    code = functools.partial(training, generators=streams, clip=in_halves)
+    assert "same_seeds" in hinted(code, claim=TRAINING(), releases="transcript", told=False)
