@@ -28,7 +28,10 @@ OF_TRIALS = 40
 JOINED = 24
 """Runs in which the record takes part, of those."""
 FEWEST_PAIRS = 8
-OF_A_SUM = ("ratio", "rate", "batches", "steps", "shared", "noise_and_batches", "scale_by_trial", "scale_by_record")
+OF_A_SUM = (
+    *("ratio", "rate", "batches", "steps", "shared", "noise_and_batches", "scale_by_trial", "scale_by_record"),
+    *("step_noise", "step_moves"),
+)
 """Questions that take the release for a sum and its noise, which it is not if it was bent, rounded or cut."""
 
 

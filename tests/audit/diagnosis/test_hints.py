@@ -262,6 +262,23 @@ def test_a_right_training_gets_no_hint(momentum, last, generators):
     assert not hinted(code, claim=TRAINING(), releases="final" if last else "transcript", told=False)
 
 
+def adam(seed, g):
+    """Weights after every step; the first step has nearly the length of the rate, whatever its noise."""
+    (batch, own), weights, first, second, released = streams(seed), np.zeros(DIMENSION), 0.0, 0.0, []
+    for t in range(1, 4):
+        noisy = (batch.random(len(g)) < RATE) @ clipped(g - 0.1 * weights) + own.normal(0, NOISE, DIMENSION)
+        first, second = 0.9 * first + 0.1 * noisy, 0.999 * second + 0.001 * noisy**2
+        weights = weights - 0.1 * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-3)
+        released.append(weights)
+    return np.stack(released)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("told", [True, False])
+def test_weights_of_adam_get_no_hint(told):
+    assert not hinted(adam, claim=TRAINING(), releases="transcript", told=told)
+
+
 @pytest.mark.long
 def test_a_training_whose_first_step_moves_too_far_gets_a_hint(monkeypatch):
     """Its first step alone starts from the same weights, and time that questions take costs no hint found before."""
