@@ -326,3 +326,27 @@ def warmed_up(dataset, seed):
 def test_a_round_whose_noise_is_zero_is_named_by_its_number():
     (found,) = told(warmed_up).findings
     assert found.says.startswith("The sum of round 1 is released without noise")
+
+
+def halves(dataset, seed):
+    """Each half has half of the noise's variance; only the second one reads the last weight."""
+    torch.manual_seed(seed)
+    first, last = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([first, last], lr=0.1)
+    x, _ = dataset[:]
+    for _ in range(ROUNDS):
+        sums = [torch.zeros(3), torch.zeros(3)]
+        for part, weights in ((x[::2], first), (x[1::2], first + last)):
+            rows = torch.cat([part * weights.detach(), part], dim=1)
+            clipped = (CLIP * rows / rows.norm(dim=1, keepdim=True)).sum(0)
+            noisy = [piece + CLIP * NOISE * 0.5**0.5 * torch.randn(3) for piece in clipped.split(3)]
+            sums = [total + piece for total, piece in zip(sums, noisy, strict=True)]
+        first.grad, last.grad = sums
+        optimizer.step()
+    return first
+
+
+def test_a_weight_that_only_the_second_half_reads_begins_no_round():
+    explanation = told(halves)
+    assert not explanation.suspicions
+    assert [one.multiplier for one in explanation.rounds] == pytest.approx([NOISE] * ROUNDS, rel=1e-3)

@@ -65,6 +65,8 @@ class Releases:
         self.events: list[Event] = []
         self.noise: set[int] = set()
         """Draws of the noise of all releases."""
+        self.of_this_round: set[int] = set()
+        """Those of the round that is under way."""
         self.covering: set[int] = set()
         """Draws of the noise of releases that the record moves."""
         self.choosing: set[int] = set()
@@ -99,6 +101,7 @@ class Releases:
             if self.round == self.most:
                 raise Enough
             self.round, self._fresh = self.round + 1, False
+            self.of_this_round.clear()
 
     def close(self, draws: frozenset[int] | set[int]) -> None:
         """Sums with this noise are used or told: what is added to them from now on comes after their release."""
@@ -120,6 +123,7 @@ class Releases:
             # a part of a tensor whose noise has met data: more records, or a release that is changed
             return Cell(data=True, summed=done.where, draws=done.draws, opaque=True)
         self.noise |= covering.draws
+        self.of_this_round |= covering.draws
         slot = self._ledger.slot(done.where, done.name, "meets")
         self._ledger.phase += 1
         if cell is not None and cell.released and not data:

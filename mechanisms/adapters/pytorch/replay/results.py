@@ -190,10 +190,13 @@ class Results:
         return Cell(released=True, draws=done.draws, events=events, opaque=done.opaque)
 
     def _read_with(self, draws: set[int]) -> None:
-        """Records are read with weights of these draws: a round begins if they are new, not with every microbatch."""
+        """Records are read with weights of these draws: a round begins if they are new, not with every microbatch.
+
+        A weight that a microbatch did not read is no newer than those that it read.
+        """
         drawn = draws & self.releases.noise
         self.releases.close(drawn)
-        if not drawn or drawn - self._weights:
+        if not drawn or (drawn - self._weights) & self.releases.of_this_round:
             self.releases.new_round()
         self._weights |= drawn
 
