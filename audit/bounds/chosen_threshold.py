@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable
 from typing import Literal
 
@@ -198,7 +199,10 @@ def _model(ordered: Array, threshold: Array) -> tuple[Array, bool]:
     kept = np.unique(np.linspace(0, n - 1, min(n, QUANTILES)).astype(int))
     if len(np.unique(own[kept])) < FEWEST_FOR_A_CUBIC:
         return at, False
-    cubic = np.polynomial.Polynomial.fit(own[kept], ndtri(rank[kept]), 3)
+    with warnings.catch_warnings():
+        # one that fits badly is not believed below
+        warnings.simplefilter("ignore", np.exceptions.RankWarning)
+        cubic = np.polynomial.Polynomial.fit(own[kept], ndtri(rank[kept]), 3)
     far = cubic(np.linspace(-REACH, REACH, 200))
     if np.all(np.diff(far) > 0) and not contradicted(cubic(own)):
         # further out, where thresholds of the other side may lie, a cubic may turn back: a line goes on

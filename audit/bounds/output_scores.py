@@ -155,7 +155,11 @@ class _Normal:
     @classmethod
     def of(cls, found: Array, floor: Array) -> _Normal:
         covariance = np.cov(found, rowvar=False) + np.diag(floor)
-        return cls(mean=found.mean(axis=0), factor=np.linalg.cholesky(np.linalg.inv(covariance)))
+        deviations = np.sqrt(np.diag(covariance))
+        # of numbers that say the same one may be a multiple of another
+        correlation = covariance / np.outer(deviations, deviations) + RIDGE * np.eye(len(floor))
+        factor = np.linalg.inv(np.linalg.cholesky(correlation)).T / deviations[:, None]
+        return cls(mean=found.mean(axis=0), factor=factor)
 
     def __call__(self, found: Array) -> Array:
         return np.sum(np.log(np.diag(self.factor))) - np.sum(((found - self.mean) @ self.factor) ** 2, axis=1) / 2

@@ -8,6 +8,7 @@ import guarantees
 from audit.bounds.chosen_threshold import scores_to_choose
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.inversion import joint_epsilon_bound
+from audit.bounds.output_scores import learned_scores
 from audit.bounds.points import proven_epsilon, refutes
 from audit.goal import Goal
 from audit.policies.candidates import choose, from_curve
@@ -388,3 +389,11 @@ def test_what_learned_is_not_judged(runs):
 def test_outputs_that_cannot_be_scored_are_refused(with_record, given, says):
     with pytest.raises(ValueError, match=says):
         audit.from_scores(np.ones((20, 3)), with_record, risk=0.05, **given)
+
+
+@pytest.mark.parametrize("seed", [1, 6, 12, 20])
+def test_few_whole_numbers_are_scored_where_what_is_read_of_them_says_the_same(seed):
+    rng = np.random.default_rng(seed)
+    first, second = (np.round(rng.normal(size=(12, 3))) for _ in range(2))
+    found = learned_scores(first, second, seed=0)
+    assert np.isfinite([*found.without, *found.with_record]).all()
