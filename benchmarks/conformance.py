@@ -8,8 +8,8 @@ Each line of the file is a pytest session with the plugin's defaults, run in one
 already are not run again, so that a run that was cut is continued by the same command. Without ``--whole`` a bug's
 session holds only the test where it shows most, at the share of the risk and with the key that this test has in the
 whole run, so that it says there what it says here. The bug ``right`` is the library without one: always the whole run,
-once for each of the ``--repetitions`` seeds. ``--table`` prints a table (docs/conformance-measured.md has its tests), ``--judge``
-how many p-values of right libraries lie below .05 and .01, with the chance that uniform ones have as many or more.
+once for each of the ``--repetitions`` seeds. ``--table`` prints a table, ``--judge`` how many p-values of right
+libraries lie below .05 and .01, with the chance that uniform ones have as many or more.
 """
 
 from __future__ import annotations
