@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
-import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -13,48 +11,31 @@ from pathlib import Path
 from typing import Any
 
 from audit.one_run.result import OneRun
-from audit.record import schema_2
 from audit.record.checks import check
 from audit.record.files import read_text, write_whole
 from audit.record.of_one_run import as_records
 from audit.record.read import SchemaError, read
-from audit.record.record import SCHEMA, AuditRecord, ClaimPart
+from audit.record.record import SCHEMA, AuditRecord
 from guarantees.checks import checked
 
 WRITTEN_BY = "records are written by `dpsgd-audit run` (`bound` writes a table with --markdown)"
 
 
 def from_json(data: Mapping[str, Any]) -> AuditRecord:
-    """Read a record back, also one of the schema before; others are refused, never guessed at."""
+    """Read a record back; one of another schema is refused, never guessed at."""
     schema = data.get("schema")
     if not _readable(schema):
         raise SchemaError(
-            f"this record has schema version {schema!r}, and this dpsgd-audit reads versions {schema_2.SCHEMA} and "
-            f"{SCHEMA}; read it with the version of dpsgd-audit named in its environment, or run the audit again."
+            f"this record has schema version {schema!r}, and this dpsgd-audit reads version {SCHEMA}; read it with the "
+            "version of dpsgd-audit named in its environment, or run the audit again."
         )
-    if schema == schema_2.SCHEMA:
-        data = schema_2.upgraded(data)
     record = read(AuditRecord, data)
     check(record)
-    if not _unknown_for_its_error(record.claim, record.report_delta):
-        return record
-    return dataclasses.replace(record, claim=dataclasses.replace(record.claim, epsilon=None))
-
-
-def _unknown_for_its_error(claim: ClaimPart, delta: float) -> bool:
-    """Whether 'inf', as earlier versions wrote, stands for an epsilon that the claim's numerical error leaves unknown.
-
-    The curve itself then has no such mass of infinite loss.
-    """
-    if claim.epsilon != math.inf or claim.error == 0 or delta == 0:
-        return False
-    never_missed = [a for a, b in zip(claim.curve.alpha, claim.curve.beta, strict=True) if b <= 0]
-    infinite = 1 - min(*claim.curve.beta[:1], *never_missed[:1], 1.0)
-    return infinite <= max(delta, claim.error)
+    return record
 
 
 def _readable(schema: Any) -> bool:
-    return not isinstance(schema, bool) and schema in (schema_2.SCHEMA, SCHEMA)
+    return not isinstance(schema, bool) and schema == SCHEMA
 
 
 @checked
@@ -149,9 +130,7 @@ def _check_file(data: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     if unknown:
         raise SchemaError(f"{path}: {unknown[0]!r} is not known to this version of dpsgd-audit; {WRITTEN_BY}.")
     if not _readable(data.get("schema", SCHEMA)):
-        raise SchemaError(
-            f"{path}: schema must be {schema_2.SCHEMA} or {SCHEMA}, got {data['schema']!r}; {WRITTEN_BY}."
-        )
+        raise SchemaError(f"{path}: schema must be {SCHEMA}, got {data['schema']!r}; {WRITTEN_BY}.")
     if not isinstance(data.get("title", ""), str):
         raise SchemaError(f"{path}: title must be a string, got {data['title']!r}; {WRITTEN_BY}.")
     if not isinstance(data["records"], list):

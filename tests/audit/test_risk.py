@@ -85,13 +85,3 @@ def test_the_record_keeps_the_budget_and_verify_knows_another(records):
     assert [(check.audit, check.what) for check in found.checks if check.state == "wrong"] == [
         (records[0].name, "numbers")
     ]
-
-
-def test_the_schema_before_held_the_same_budget(records):
-    for record in records:
-        now = record.to_json()
-        own = now.pop("budget")
-        shares = {} if set(record.shares) == {"rest"} else dict(record.shares)
-        before = from_json({**now, "schema": 2, "shares": shares})
-        assert dataclasses.asdict(before.budget) == pytest.approx(own)
-        assert verify((before,)).any("wrong") is False

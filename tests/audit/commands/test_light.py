@@ -37,7 +37,7 @@ def run(code, **more):
 def test_bound_claim_and_report_import_nothing_heavy(tmp_path):
     for name, mean in (("a", 0.0), ("b", 1.0)):
         np.save(tmp_path / f"{name}.npy", np.random.default_rng(1).normal(mean, 1.0, 200))
-    records = ROOT / "tests" / "data" / "records_schema_2.json"
+    records = ROOT / "tests" / "data" / "records.json"
     # a page says how many trials would find half of the noise missing, which takes seconds for the first, by rectangles
     save_records(load_records(records)[1:], tmp_path / "two.json")
     lines = [

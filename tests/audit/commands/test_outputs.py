@@ -24,7 +24,7 @@ from audit.verify.procedure import Check, Verified
 from mechanisms.adapters import private_folder
 from mechanisms.adapters.for_command import chosen_environment, command_step
 
-RECORDS = Path(__file__).parents[2] / "data" / "records_schema_2.json"
+RECORDS = Path(__file__).parents[2] / "data" / "records.json"
 SUITE = """
 trials = 20
 [[audit]]

@@ -13,7 +13,7 @@ from audit import cli
 from audit.commands.arguments import COMMANDS
 from audit.record.stored import load_records
 
-RECORDS = Path(__file__).parents[2] / "data" / "records_schema_2.json"
+RECORDS = Path(__file__).parents[2] / "data" / "records.json"
 SUITE = """
 risk = 0.05
 trials = 200

@@ -59,7 +59,7 @@ def outcome(document, records, path) -> str:
 
 def tried(documents, data):
     records, good, path = documents
-    alone = [{"schema": 2, "records": [record]} for record in good["records"]]
+    alone = [{"schema": 3, "records": [record]} for record in good["records"]]
     return outcome(
         data.draw(mutated([copy.deepcopy(good), *copy.deepcopy(alone), copy.deepcopy(good["records"][0])])),
         records,
@@ -107,7 +107,7 @@ def test_the_message_names_file_record_and_key(documents, change, told):
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ('"schema": 3, "records"', '"schema": 99, "records"', "schema must be 2 or 3, got 99"),
+        ('"schema": 3, "records"', '"schema": 99, "records"', "schema must be 3, got 99"),
         ('"schema": 3, "records"', '"schema": 3, "signed": true, "records"', "'signed' is not known to this version"),
         ('"verdict": ', '"verdict": "no_violation_found", "verdict": ', "the key 'verdict' appears twice"),
     ],

@@ -27,7 +27,7 @@ from audit.verify.parts import recorded_parts
 from audit.verify.procedure import TRIALS, verify
 from mechanisms.catalogue import COLLAPSED
 
-RECORDS = Path(__file__).parents[2] / "data" / "records_schema_2.json"
+RECORDS = Path(__file__).parents[2] / "data" / "records.json"
 OTHER_OPACUS = Part(name="opacus_step", parameters={"version": "1.4.0"})
 HEAD = """
 trials = 200
@@ -413,6 +413,7 @@ def test_a_distinguisher_that_supposes_a_program_starts_none(part):
     "change",
     [
         lambda r: dataclasses.replace(r, releases="final"),
+        lambda r: dataclasses.replace(r, releases=""),
         lambda r: dataclasses.replace(r, mechanism=dataclasses.replace(r.mechanism, kind="opaque")),
         lambda r: dataclasses.replace(r, neighbours=dataclasses.replace(r.neighbours, kind="substitution")),
         lambda r: dataclasses.replace(
@@ -450,6 +451,15 @@ def test_a_record_of_another_audit_than_the_suites_is_wrong_with_and_without_dra
         assert main(["verify", str(path), "--suite", str(other), "--quiet", *more]) == 1
     found = verify((gaussian,), suite=suite_of(words.replace(old, new))).checks
     assert [says in each.says for each in found if (each.what, each.state) == ("what was audited", "wrong")] == [True]
+
+
+@pytest.mark.few(2)
+def test_a_record_that_does_not_say_what_was_released_is_not_the_suites(gaussian):
+    erased = dataclasses.replace(gaussian, releases="")
+    found = verify((erased,), suite=suite_of(SLOW["gaussian_mechanism"])).checks
+    wrong = [each.says for each in found if (each.what, each.state) == ("what was audited", "wrong")]
+    assert len(wrong) == 1
+    assert "releases" in wrong[0]
 
 
 def test_a_suite_without_the_audit_leaves_it_unchecked(gaussian):
