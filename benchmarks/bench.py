@@ -1,6 +1,6 @@
 """Every comparison of this folder in one run, in its quick form: one table, as Markdown and JSON, and the growth plot.
 
-    python benchmarks/bench.py [numpy auditors scores curves trainings everyday growth] [zoo]
+    python benchmarks/bench.py [numpy auditors scores algorithm_one curves trainings everyday growth] [zoo]
 
 What `make bench` runs: about five minutes on two idle cores. `zoo` takes longer and is run where it is named. A
 ratio is their cost over ours on the same job in this run: above 1 we are faster. Costs are processor seconds
@@ -88,6 +88,16 @@ def everyday_rows(found: Table) -> Iterator[Row]:
         yield Row(job=job, tool="dpsgd-audit", cost=number(cost), unit="s" if job.endswith("wall") else "CPU s")
 
 
+def algorithm_one_rows(found: Table) -> Iterator[Row]:
+    for row in found:
+        job = f"Algorithm 1, N 4, n {row['dimension']}, {row['trials']} trials, {row['test']}"
+        compiled = f"compilation {row['compile, CPU s']} s apart"
+        yield Row(job=job, tool="dpsgd-audit", result=compiled, cost=number(row["CPU s"]))
+        if row["ratio"]:
+            theirs = number(row["SciPy's loop, scaled, CPU s"])
+            yield Row(job=job, tool="loop over SciPy, scaled", cost=theirs, ratio=number(row["ratio"]))
+
+
 def curve_rows(found: Table) -> Iterator[Row]:
     job, ours = "", None
     for row in found:
@@ -137,12 +147,14 @@ class Section:
 def sections(out: Path) -> dict[str, Section]:
     numpy = ("--seconds", "0.5", "--dimensions", "100", "26010")
     auditors = ("--per-side", "1000000", "--python", str(peers.PYTHON))
+    loop = ("--trials", "10000", "100", "--loop", "1")
     growth = ("--seconds", "0.2", "--figure", str(out / "growth.svg"))
     zoo = ("--per-side", "1000", "--repetitions", "1", "--python", str(peers.PYTHON))
     return {
         "numpy": Section(script="throughput.py", arguments=numpy, rows=numpy_rows),
         "auditors": Section(script="peer_scores.py", arguments=auditors, rows=auditor_rows),
         "scores": Section(script="bounds.py", arguments=("--peer", "--quick"), rows=score_rows, peers=True),
+        "algorithm_one": Section(script="algorithm_one.py", arguments=loop, rows=algorithm_one_rows),
         "curves": Section(script="curves.py", arguments=("--bins", "20"), rows=curve_rows, peers=True),
         "trainings": Section(script="rounds.py", arguments=("speed", "--trials", "100000"), rows=training_rows),
         "everyday": Section(script="everyday.py", arguments=(), rows=everyday_rows),
