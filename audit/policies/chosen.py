@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Self
 
-import numpy as np
-
 from audit.goal import Goal
 from audit.policies.candidates import (
     JOINT_OBJECTIVES,
@@ -17,41 +15,34 @@ from audit.policies.candidates import (
     from_fit,
     grid,
 )
-from audit.policies.methods import budget_of, judged, settled
-from audit.policies.policy import ALL_TARGETS, METHODS, TARGETS, Cut, Finding, FitScores, Method, Policy, Target, Test
-from audit.policies.rectangles import even_share
+from audit.policies.methods import ByMethod
+from audit.policies.policy import ALL_TARGETS, TARGETS, Cut, FitScores, Method, Target, Test
+from audit.policies.rectangles import even_budget, even_share
 from audit.risk import RiskBudget
-from audit.trials.source import Tally
 from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Chosen(Policy):
+class _Chosen(ByMethod):
     """One threshold for each target, however it is chosen."""
 
     targets: tuple[Target, ...] = TARGETS
     method: Method = "joint"
 
     def __post_init__(self):
-        require("method", self.method in METHODS, f"one of {METHODS}", self.method)
         targets = self.targets
         known = bool(targets) and set(targets) <= set(ALL_TARGETS) and len(set(targets)) == len(targets)
         require("targets", known, f"distinct ones of {ALL_TARGETS}", targets)
 
+    @property
+    def stated(self) -> tuple[Target, ...]:
+        """What a threshold is chosen for."""
+        return self.targets
+
     def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
-        """A share for each target, or rectangles and a band."""
-        del cuts
-        return budget_of(self.method, goal.risk, targets=self.targets, cuts=len(self.targets))
-
-    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
-        """Even shares of the risk, or of what other questions leave."""
-        del edges
-        return settled(self.method, cuts, budget)
-
-    def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
-        """Statement by statement, each at the threshold that was chosen for it, or by the rectangles of all."""
-        return judged(self.method, tally, test, goal)
+        """That of one cut for each target, however many a record holds."""
+        return even_budget(goal.risk, len(self.targets)) if self.method == "rectangle" else super().budget(cuts, goal)
 
     def aimed_at(self, target: Target) -> Self:
         """The whole risk on one target."""

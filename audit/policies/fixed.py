@@ -8,17 +8,15 @@ import numpy as np
 
 from audit.goal import Goal
 from audit.policies.candidates import grid, known_or_piloted
-from audit.policies.methods import budget_of, judged, settled
-from audit.policies.policy import ANY_TARGET, TARGETS, Cut, Finding, FitScores, Method, Policy, Test
-from audit.risk import RiskBudget
-from audit.trials.source import Tally
+from audit.policies.methods import ByMethod
+from audit.policies.policy import ANY_TARGET, Cut, FitScores, Method, Test
 from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Fixed(Policy):
+class Fixed(ByMethod):
     """Thresholds that you name before any trial; they share every statement's risk evenly.
 
     Not valid for thresholds that were chosen on the trials that they judge.
@@ -54,16 +52,3 @@ class Fixed(Policy):
         )
         edges, budget = grid(candidates, cuts), self.budget(cuts, goal)
         return Test(cuts=self.settle(cuts, edges, budget), edges=edges, fit_trials=fit_trials, budget=budget)
-
-    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
-        """Shares for the usual statements, or rectangles and a band."""
-        return budget_of(self.method, goal.risk, targets=TARGETS, cuts=len(cuts))
-
-    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
-        """Even shares of the risk, or of what other questions leave."""
-        del edges
-        return settled(self.method, cuts, budget)
-
-    def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
-        """Statement by statement, or by the rectangles of all thresholds."""
-        return judged(self.method, tally, test, goal)

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from audit.goal import Goal
-from audit.policies.policy import Cut, Finding, Method, Target, Test
+from audit.policies.policy import TARGETS, Cut, Finding, Method, Policy, Target, Test
 from audit.policies.rectangles import even_budget, judge_by_rectangles, with_even
 from audit.policies.statements import judge_by_statements, with_even_points
 from audit.risk import RiskBudget, shared
 from audit.trials.source import Tally
 
 
-def budget_of(method: Method, risk: float, *, targets: tuple[Target, ...], cuts: int) -> RiskBudget:
-    """A share for each target, or even ones for the rectangles of all cuts."""
-    return even_budget(risk, cuts) if method == "rectangle" else shared(risk, (*targets, "rest"))
+class ByMethod(Policy):
+    """A policy of a few thresholds: the joint test states every number by itself, or rectangles bound each test."""
 
+    method: Method
 
-def settled(method: Method, cuts: tuple[Cut, ...], budget: RiskBudget) -> tuple[Cut, ...]:
-    """Even shares of the risk, or of what other questions leave."""
-    return with_even(cuts, budget) if method == "rectangle" else with_even_points(cuts, budget)
+    @property
+    def stated(self) -> tuple[Target, ...]:
+        """What the thresholds are for."""
+        return TARGETS
 
+    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
+        """A share for what is stated, or even ones for the rectangles of all cuts."""
+        return (
+            even_budget(goal.risk, len(cuts))
+            if self.method == "rectangle"
+            else shared(goal.risk, (*self.stated, "rest"))
+        )
 
-def judged(method: Method, tally: Tally, test: Test, goal: Goal) -> Finding:
-    """Statement by statement, each at its own thresholds, or by the rectangles of all."""
-    return judge_by_rectangles(tally, test, goal) if method == "rectangle" else judge_by_statements(tally, test, goal)
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
+        """Even shares of the risk, or of what other questions leave."""
+        del edges
+        return with_even(cuts, budget) if self.method == "rectangle" else with_even_points(cuts, budget)
+
+    def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
+        """Statement by statement, each at the thresholds fixed for it, or by the rectangles of all."""
+        by_method = judge_by_rectangles if self.method == "rectangle" else judge_by_statements
+        return by_method(tally, test, goal)

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 
 from audit.goal import Goal
-from audit.policies.methods import budget_of, judged, settled
-from audit.policies.policy import ANY_TARGET, TARGETS, Cut, Finding, FitScores, Method, Policy, Target, Test
-from audit.risk import RiskBudget
-from audit.trials.source import Tally
+from audit.policies.methods import ByMethod
+from audit.policies.policy import ANY_TARGET, TARGETS, Cut, FitScores, Method, Target, Test
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Reused(Policy):
+class Reused(ByMethod):
     """A test that an earlier audit fixed. Its trials were others, so it is fixed before these."""
 
     cuts: tuple[Cut, ...]
@@ -30,7 +28,7 @@ class Reused(Policy):
         require("cuts", len(self.cuts) > 0, "at least one", self.cuts)
 
     @property
-    def _targets(self) -> tuple[Target, ...]:
+    def stated(self) -> tuple[Target, ...]:
         """What the cuts were fixed for; what was fixed for nothing in particular states the usual."""
         named = {cut.target for cut in self.cuts}
         return TARGETS if ANY_TARGET in named else tuple(t for t in (*TARGETS, "mu") if t in named)  # type: ignore[misc]
@@ -41,21 +39,8 @@ class Reused(Policy):
         cuts = self.settle(self.cuts, self.edges, budget)
         return Test(cuts=cuts, edges=self.edges, fit_trials=0, budget=budget)
 
-    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
-        """As the earlier audit shared its risk."""
-        return budget_of(self.method, goal.risk, targets=self._targets, cuts=len(cuts))
-
-    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
-        """Even shares of this audit's risk, or of what other questions leave."""
-        del edges
-        return settled(self.method, cuts, budget)
-
     @classmethod
     def recorded(cls, words: Mapping[str, Any], edges: np.ndarray) -> Reused:
         """With the grid's own edges, of which a record's words hold a digest."""
         cuts = tuple(Cut(**cut) for cut in words["cuts"])
         return cls(**{**words, "cuts": cuts, "edges": edges})
-
-    def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
-        """As the earlier audit was judged."""
-        return judged(self.method, tally, test, goal)
