@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Self
 
+import numpy as np
+
 from audit.goal import Goal
 from audit.policies.candidates import (
     JOINT_OBJECTIVES,
@@ -17,7 +19,7 @@ from audit.policies.candidates import (
 )
 from audit.policies.methods import ByMethod
 from audit.policies.policy import ALL_TARGETS, TARGETS, Cut, FitScores, Method, Target, Test
-from audit.policies.rectangles import even_budget, even_share
+from audit.policies.rectangles import even_share
 from audit.risk import RiskBudget
 from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
@@ -40,9 +42,11 @@ class _Chosen(ByMethod):
         """What a threshold is chosen for."""
         return self.targets
 
-    def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
-        """That of one cut for each target, however many a record holds."""
-        return even_budget(goal.risk, len(self.targets)) if self.method == "rectangle" else super().budget(cuts, goal)
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
+        """As of one cut for each target: without one of them the others would have more of the risk."""
+        targets = tuple(cut.target for cut in cuts)
+        require("the targets of the cuts", targets == self.targets, f"{self.targets}", targets)
+        return super().settle(cuts, edges, budget)
 
     def aimed_at(self, target: Target) -> Self:
         """The whole risk on one target."""

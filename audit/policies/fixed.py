@@ -10,6 +10,7 @@ from audit.goal import Goal
 from audit.policies.candidates import grid, known_or_piloted
 from audit.policies.methods import ByMethod
 from audit.policies.policy import ANY_TARGET, Cut, FitScores, Method, Test
+from audit.risk import RiskBudget
 from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
 
@@ -45,10 +46,17 @@ class Fixed(ByMethod):
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """The thresholds, for every member; theory or a pilot only lays out the grid around them."""
         candidates, fit_trials = known_or_piloted(curve, fit_scores)
-        cuts = tuple(
-            Cut(target=ANY_TARGET, member=m, threshold=float(np.float32(t)), rejects="above", risk=goal.risk)
-            for m in range(candidates.members)
+        edges, budget = grid(candidates, self._cuts(candidates.members)), self.budget((), goal)
+        return Test(cuts=self.settle((), edges, budget), edges=edges, fit_trials=fit_trials, budget=budget)
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
+        """Every threshold of every member, whichever of them a record holds."""
+        del cuts
+        return super().settle(self._cuts(len(edges)), edges, budget)
+
+    def _cuts(self, members: int) -> tuple[Cut, ...]:
+        return tuple(
+            Cut(target=ANY_TARGET, member=m, threshold=float(np.float32(t)), rejects="above", risk=0.0)
+            for m in range(members)
             for t in self.thresholds
         )
-        edges, budget = grid(candidates, cuts), self.budget(cuts, goal)
-        return Test(cuts=self.settle(cuts, edges, budget), edges=edges, fit_trials=fit_trials, budget=budget)

@@ -23,12 +23,9 @@ class ByMethod(Policy):
         return TARGETS
 
     def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
-        """A share for what is stated, or even ones for the rectangles of all cuts."""
-        return (
-            even_budget(goal.risk, len(cuts))
-            if self.method == "rectangle"
-            else shared(goal.risk, (*self.stated, "rest"))
-        )
+        """A share for what is stated, or even ones for the rectangles."""
+        del cuts
+        return even_budget(goal.risk) if self.method == "rectangle" else shared(goal.risk, (*self.stated, "rest"))
 
     def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
         """Even shares of the risk, or of what other questions leave."""

@@ -25,9 +25,9 @@ def even_share(risk: float, cuts: int) -> float:
     return risk * (1 - FOR_THE_BAND) / cuts
 
 
-def even_budget(risk: float, cuts: int) -> RiskBudget:
-    """The budget of so many rectangles and the band."""
-    return on_points(risk, [even_share(risk, cuts)] * cuts)
+def even_budget(risk: float) -> RiskBudget:
+    """The budget of the rectangles, however many there are, and the band."""
+    return on_points(risk, [even_share(risk, 1)])
 
 
 def with_even(cuts: tuple[Cut, ...], budget: RiskBudget) -> tuple[Cut, ...]:

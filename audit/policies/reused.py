@@ -11,6 +11,7 @@ import numpy as np
 from audit.goal import Goal
 from audit.policies.methods import ByMethod
 from audit.policies.policy import ANY_TARGET, TARGETS, Cut, FitScores, Method, Target, Test
+from audit.risk import RiskBudget
 from guarantees.checks import require
 from guarantees.trade_off import TradeOff
 
@@ -35,9 +36,14 @@ class Reused(ByMethod):
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
         """The cuts as they are, at even shares of this audit's risk, or with what other questions leave."""
-        budget = self.budget(self.cuts, goal)
-        cuts = self.settle(self.cuts, self.edges, budget)
+        budget = self.budget((), goal)
+        cuts = self.settle((), self.edges, budget)
         return Test(cuts=cuts, edges=self.edges, fit_trials=0, budget=budget)
+
+    def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
+        """All of its cuts, whichever of them a record holds."""
+        del cuts
+        return super().settle(self.cuts, edges, budget)
 
     @classmethod
     def recorded(cls, words: Mapping[str, Any], edges: np.ndarray) -> Reused:

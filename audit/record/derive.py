@@ -11,7 +11,7 @@ from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.supporting_lines import one_pair
 from audit.goal import Goal
 from audit.policies.candidates import from_curve
-from audit.policies.policy import Cut, Policy, Test
+from audit.policies.policy import BAND, Cut, Policy, Test
 from audit.record.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
 from audit.trials.source import Tally
 from audit.verdict.judgement import of_scores_in_one_place
@@ -22,7 +22,7 @@ from guarantees.trade_off import TradeOff
 from mechanisms.pairs.gradient_lengths import GradientLengths
 
 MOST_POINTS = 200
-"""Points of a record; of a band's many only those on its lower left hull are kept."""
+"""Points of a band in a record: of more only those on its lower left hull are kept."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,8 +144,11 @@ def edges_of(record: AuditRecord) -> np.ndarray:
 
 
 def _hull(points: list[ProvenPoint]) -> list[ProvenPoint]:
-    """All points, or of very many those that no other one beats in both rates."""
-    if len(points) <= MOST_POINTS:
+    """All points, or of a band's very many those that no other one beats in both rates.
+
+    Only a band's cuts can be found again, on the edges of the grids.
+    """
+    if len(points) <= MOST_POINTS or points[0].target != BAND:
         return points
     kept, lowest = [], np.inf
     for point in sorted(points, key=lambda p: (p.alpha_upper, p.beta_upper)):

@@ -85,10 +85,3 @@ def test_the_record_keeps_the_budget_and_verify_knows_another(records):
     assert [(check.audit, check.what) for check in found.checks if check.state == "wrong"] == [
         (records[0].name, "numbers")
     ]
-
-
-def test_points_left_out_of_a_record_leave_the_others_no_more_risk():
-    for name, policy in FIXED.items():
-        if name in ("from theory", "rectangles", "on one", "split"):
-            test = policy.fix(SCORE.curve, fitted, GOAL)
-            assert policy.budget(test.cuts[:1], GOAL) == test.budget

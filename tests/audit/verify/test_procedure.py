@@ -11,7 +11,9 @@ from audit.cli import main
 from audit.policies.catalogue import POLICIES
 from audit.record.record import Part
 from audit.record.stored import save_records
+from audit.suites.earlier_test import test_of as reusing
 from audit.verify.procedure import WORDED, verify
+from audit.verify.rebuild import rebuild
 from audit.verify.record_values import agree
 from guarantees import claim_from_history
 from guarantees.laws import kept
@@ -46,6 +48,44 @@ def test_records_of_every_policy_and_of_run_like_are_right():
     records = suite_of_policies()
     assert [record.policy["kind"] for record in records].count("reused") == 1
     assert {check.state for check in verify(records).checks} == {"right"}
+
+
+MANY = tuple(i / 64 for i in range(-110, 110))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        POLICIES["fixed"](thresholds=MANY, method="rectangle"),
+        POLICIES["anytime"](thresholds=220),
+        pytest.param(POLICIES["fixed"](thresholds=MANY), marks=pytest.mark.long),
+    ],
+    ids=["rectangle", "anytime", "joint"],
+)
+def test_a_record_of_hundreds_of_tests_holds_them_all_and_is_right(policy):
+    """Only those on the lower left hull were kept, and the others' shares of the risk could not be found again."""
+    record = explained(made("many", policy))
+    assert len(record.points) > 200
+    assert {check.state for check in verify((record,)).checks} == {"right"}
+
+
+@pytest.mark.parametrize("method", ["joint", "rectangle"])
+@pytest.mark.parametrize("kind", ["fixed", "from_theory", "split", "reused"])
+def test_points_left_out_are_missed(kind, method):
+    """Without those that prove less, the others had more of the risk."""
+    policy = POLICIES["fixed"](thresholds=(0.0, 1.0), method=method)
+    if kind == "reused":
+        policy = reusing(made("before", policy), where="here")
+    elif kind != "fixed":
+        policy = POLICIES[kind](method=method)
+    record = made("one", policy)
+    for points in (record.points[:1], record.points[1:]):
+        assert verify((dataclasses.replace(record, points=points),)).any("wrong")
+        try:
+            forged = rebuild(dataclasses.replace(record, points=points)).record
+        except ValueError:
+            continue
+        assert len(forged.points) == len(record.points)
 
 
 @pytest.mark.parametrize(
