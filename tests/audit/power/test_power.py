@@ -7,7 +7,18 @@ import guarantees
 from audit.bounds.clopper_pearson import clopper_pearson_upper
 from audit.bounds.supporting_lines import tabulate
 from audit.power.joint_power import critical_statistic, joint_power, jointly_refuting
-from audit.power.power import GROUPS, POWER, TOGETHER, detectable, left_errors, refutation_power, refuting, upper_limits
+from audit.power.power import (
+    GROUPS,
+    ONE_BY_ONE,
+    POWER,
+    TOGETHER,
+    detectable,
+    is_conclusive,
+    left_errors,
+    refutation_power,
+    refuting,
+    upper_limits,
+)
 from guarantees.numerics.distributions import binom
 
 CLAIMS = {
@@ -61,3 +72,22 @@ def test_the_joint_test_finds_the_printed_advantage_at_whichever_error_rates(cla
     critical = critical_statistic(lines, (middle, middle), **size)
     found = [joint_power(lines, point, critical=critical, **size) for point in with_advantage(claim, excess)]
     assert POWER - 0.03 < min(found) < POWER + 0.05
+
+
+def conclusive(claim, trials, test, at_once):
+    found = detectable(claim, delta=1e-5, trials_per_side=trials, risk=0.02, test=test, at_once=at_once)
+    power = test(claim, trials_per_side=trials, risk=0.02)
+    return found.conclusive, is_conclusive(claim, delta=1e-5, trials_per_side=trials, power=power)
+
+
+@pytest.mark.parametrize("trials", [12_800, 13_200, 13_800])
+def test_trials_that_are_said_to_be_enough_are_those_at_which_a_verdict_is_conclusive(trials):
+    """At 13,200 and 13,800 a verdict was, and more trials were asked for."""
+    claim = guarantees.epsilon_delta(epsilon=1.0, delta=1e-5)
+    assert conclusive(claim, trials, jointly_refuting, TOGETHER) == (trials > 13_000, trials > 13_000)
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_whether_a_moderate_leak_is_found_is_told_without_the_smallest(name):
+    found = {conclusive(CLAIMS[name], 100 * 2**size, refuting, ONE_BY_ONE) for size in range(8)}
+    assert found <= {(True, True), (False, False)}
