@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, argument_line
 from audit.diagnosis.explain.watched_code import callers, is_theirs, tell_calls
 from audit.trials.library_files import is_library
 from mechanisms.adapters.watched_calls import calls_told_to
@@ -37,16 +37,28 @@ class Handing:
 
 
 def handed_over(code: Callable[[], object], at: Place, number: float, names: re.Pattern[str]) -> Place:
-    """The first line that hands a number to a function under one of these names; ``at`` where none does.
+    """The first line that hands a number to a function under one of these names; ``at`` where none does."""
+    found = handed_as(code, number, names)
+    return at if found is None else found[1]
+
+
+def handed_as(code: Callable[[], object], number: float, names: re.Pattern[str]) -> tuple[str, Place] | None:
+    """The argument that a number is first handed over as, and the line; None where nobody hands it over so.
 
     Not one whose own function was handed it. Where nobody hands it over, it is the default of the argument: its line.
     """
     for handing in _handings(code, number, names):
         if (default := _default(handing.entered, handing.name, number)) is not None:
-            return Place(own=(default, *handing.callers))
+            return handing.name, Place(own=(default, *handing.callers))
         if not handing.known and handing.callers:
-            return Place(own=handing.callers)
-    return at
+            return handing.name, argument_of(Place(own=handing.callers), handing.name, number)
+    return None
+
+
+def argument_of(call: Place, name: str, value: object) -> Place:
+    """The line of a call on which it names an argument, or that of the dictionary which it unpacks; else its own."""
+    first, *outer = call.own
+    return Place(own=((first[0], argument_line(first, name, value)), *outer))
 
 
 def assigned_at(code: Callable[[], object], number: float, names: re.Pattern[str]) -> Place:

@@ -25,15 +25,24 @@ def drawn_once(*, draw: Place, lead: Place, rounds: int, runs: int, rate: float)
 
 
 def of_one_size(
-    *, draw: Place = NOWHERE, taken: Place = NOWHERE, made: Place = NOWHERE, size: int, of: int, runs: int, rate: float
+    *,
+    draw: Place = NOWHERE,
+    taken: Place = NOWHERE,
+    made: Place = NOWHERE,
+    since: str = "",
+    size: int,
+    of: int,
+    runs: int,
+    rate: float,
 ) -> Finding:
     """Batches of one size: ``draw`` is where their records are drawn, ``taken`` where they are read if none are.
 
-    ``made`` is where a library's sampler is made that does it.
+    ``made`` is where a library's sampler is made that does it; ``since`` says why, if that is known: a clause.
     """
     where = f"they are drawn at {spelled(draw)}" if taken is NOWHERE else f"read at {spelled(taken)}"
     if made is not NOWHERE and made.own[:1] != (draw if taken is NOWHERE else taken).own[:1]:
         where += f" by a sampler made at {spelled(made)}"
     same = "" if taken is NOWHERE else "the same "
+    where += f"; {since}" if since else ""
     batch = f"The first batch holds {same}{size} of {of} records in all {runs} runs ({where})"
     return led(finding(Kind.SAMPLED_OTHERWISE, batch=batch, rate=rate, beside=[draw, taken]), made)

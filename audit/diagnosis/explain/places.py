@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import linecache
 import os
+import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
@@ -144,6 +145,35 @@ def named_at(frame: Frame, name: str) -> Frame | None:
     return (path, max(before)) if before else (path, min(lines)) if lines else None
 
 
+def argument_line(frame: Frame, name: str, value: object) -> int:
+    """The line on which the call of a line names an argument; of ``**options`` the one that gives the value there."""
+    path, line = frame
+    around = [(end - start, node) for start, end, node in _parsed(path).calls if start <= line <= end]
+    for _, call in sorted(around, key=lambda one: one[0]):
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return keyword.lineno
+            options = keyword.value.id if keyword.arg is None and isinstance(keyword.value, ast.Name) else ""
+            for made in (named_at(frame, options), named_at((path, sys.maxsize), options)) if options else ():
+                if made is not None and (found := _entry(made, name, value)) is not None:
+                    return found
+    return line
+
+
+def _entry(frame: Frame, name: str, value: object) -> int | None:
+    """The line of an entry of a dictionary that is written out in a statement, if it has this value."""
+    for node in ast.walk(statement_at(frame) or ast.Pass()):
+        pairs: list[tuple[Any, Any]] = []
+        if isinstance(node, ast.Dict):
+            pairs = [(getattr(key, "value", None), one) for key, one in zip(node.keys, node.values, strict=True)]
+        elif isinstance(node, ast.Call):
+            pairs = [(keyword.arg, keyword.value) for keyword in node.keywords]
+        for key, one in pairs:
+            if key == name and isinstance(one, ast.Constant) and one.value == value:
+                return one.lineno
+    return None
+
+
 def names_read(frame: Frame) -> frozenset[str]:
     """Names that the innermost statement of a line reads."""
     node = statement_at(frame)
@@ -182,6 +212,8 @@ class _File:
     """Where names get their values."""
     simple: tuple[tuple[int, int, Any], ...] = ()
     """Of simple statements, with the statement."""
+    calls: tuple[tuple[int, int, Any], ...] = ()
+    """The same of calls."""
     making: tuple[Lines, ...] = ()
     """Of functions that make an object."""
 
@@ -198,7 +230,8 @@ def _parsed(path: str) -> _File:
         repeated=_lines(node for node in nodes if isinstance(node, REPEATING) or _maps(node)),
         chosen=_lines(node for node in nodes if isinstance(node, CHOOSING)),
         assigned=tuple((name.lineno, name.id) for node in nodes for name in _targets(node)),
-        simple=tuple((node.lineno, node.end_lineno or node.lineno, node) for node in nodes if isinstance(node, SIMPLE)),
+        simple=_with_lines(node for node in nodes if isinstance(node, SIMPLE)),
+        calls=_with_lines(node for node in nodes if isinstance(node, ast.Call)),
         making=_lines(node for node in nodes if isinstance(node, FUNCTIONS) and node.name in CONSTRUCTORS),
     )
 
@@ -211,6 +244,10 @@ def _targets(node: ast.AST) -> list[ast.Name]:
 
 def _id(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else ""
+
+
+def _with_lines(nodes: Iterable[Any]) -> tuple[tuple[int, int, Any], ...]:
+    return tuple((node.lineno, node.end_lineno or node.lineno, node) for node in nodes)
 
 
 def _lines(nodes: Iterable[Any]) -> tuple[Lines, ...]:

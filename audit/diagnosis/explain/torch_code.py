@@ -20,6 +20,13 @@ from audit.diagnosis.explain.handed_over import RATES, assigned_at, built_at, ha
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, own_bound, went_wrong
 from audit.diagnosis.explain.numbers_made import made_at
+from audit.diagnosis.explain.opacus_calls import (
+    adaptive,
+    divided_by_count,
+    multiplier_set,
+    not_poisson,
+    reduced_otherwise,
+)
 from audit.diagnosis.explain.other_batches import of_one_size, too_often
 from audit.diagnosis.explain.places import (
     NOWHERE,
@@ -105,11 +112,12 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     if not seen.draws:
         return draws_nothing
 
+    told = [
+        _finding(fact, readers | adders if _has_sums(fact) else readers, stated, once_more, again)
+        for fact in seen.facts
+    ]
     return Explanation(
-        findings=ranked(
-            _finding(fact, readers | adders if _has_sums(fact) else readers, stated, once_more, again)
-            for fact in seen.facts
-        ),
+        findings=ranked(adaptive(told, once_more, counted=neighbours.relation == "add_remove")),
         rounds=tuple(
             Round(
                 number=cost.number,
@@ -257,8 +265,9 @@ def _too_little(
                 lead, known = assigned if within else inner, promise * bound
                 break
         else:
-            given = _handed_multiplier(lead, least, _bounds(stated, cost, once_more), once_more)
-            lead, after = (lead, "") if given is None else given
+            if lead.library:
+                given = multiplier_set(least, _bounds(stated, cost, once_more), once_more)
+                lead, after = given or (lead, "")
     return too_little(
         known=known,
         after=after,
@@ -287,21 +296,6 @@ def _bounds(stated: Stated, cost: Any, once_more: Callable[..., None]) -> list[f
     return [moved, *sorted(one for one in bounds_given(once_more) if one > moved)]
 
 
-def _handed_multiplier(
-    lead: Place, deviation: float, bounds: Sequence[float], once_more: Callable[..., None]
-) -> tuple[Place, str] | None:
-    """Where a library that adds the noise got its multiplier, and that as a sentence; None if no line shows it."""
-    if not lead.library:
-        return None
-    for number in (*(deviation / bound for bound in bounds), deviation):
-        found = handed_over(once_more, NOWHERE, number, DEVIATIONS)
-        if found is NOWHERE:
-            found = assigned_at(once_more, number, DEVIATIONS)
-        if found is not NOWHERE:
-            return found, f" The {number:.4g} is set at {spelled(found)}."
-    return None
-
-
 def _own_bound(stated: Stated, cost: Any, once_more: Callable[..., None]) -> float | None:
     """The clipping norm that the noise is right for, where nobody stated one and the code is given that one."""
     if stated.clip is not None or not stated.due:
@@ -317,6 +311,11 @@ def _noise_scale(places: dict[str, Place], readers: set[Frame], *, of_itself: bo
         told = noise_scale(places["origin"], at=at, draw=draw, what="the records")
         return led(told, at) if of_itself else told
     return noise_scale(among_records(at, readers), at=at, draw=draw, what="the records or on their number")
+
+
+def _with(told: Finding, more: tuple[Place, str] | None) -> Finding:
+    """The same with the line of a library's argument in front, and what it says of it."""
+    return told if more is None else led(dataclasses.replace(told, says=f"{told.says}{more[1]}"), more[0])
 
 
 def _finding(
@@ -358,12 +357,15 @@ def _finding(
         made = "" if number is NOWHERE else f" ({'read' if 'number' in places else 'made'} at {spelled(number)})"
         scale = fact.words.get("scale", 1.0)
         resized_to = "" if scale == 1 else f" (with the record {resized(scale)})"
-        return changed_after_release(places["at"], None, readers, f"{fact.words['origin']}{made}{resized_to}", number)
+        clause = f"{fact.words['origin']}{made}{resized_to}"
+        told = changed_after_release(places["at"], None, readers, clause, number)
+        return _with(told, divided_by_count(once_more, places["at"], number))
     if fact.kind == Kind.RECORDS_MIXED_BEFORE_SUM:
         by = fact.words.get("by")
         built = built_at(once_more, NORMALISING) if by == NORMALISED else NOWHERE
         by = by if built is NOWHERE else f"{by} (made at {spelled(built)})"
-        return led(mixed(**{"through": by, **places}), built)
+        told = led(mixed(**{"through": by, **places}), built)
+        return told if by else _with(told, reduced_otherwise(once_more))
     if fact.kind == Kind.NOT_CLIPPED:
         return found(Kind(fact.kind), origin=places["origin"], at=places["at"], made="summed", **fact.words)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
@@ -374,7 +376,10 @@ def _finding(
         return constant_batches(**places, rate=stated.rate)
     if fact.kind == Kind.SAMPLED_OTHERWISE and stated.rate is not None:
         if "found" not in fact.words:
-            return of_one_size(**places, **fact.words, made=sampler_made_at(once_more), rate=stated.rate)
+            own, since = not_poisson(once_more) or (None, "")
+            made = sampler_made_at(once_more) if own is None else NOWHERE
+            told = of_one_size(**places, **fact.words, made=made, since=since, rate=stated.rate)
+            return told if own is None else led(told, own)
         lead = handed_over(once_more, places["draw"], fact.words["found"], RATES)
         return too_often(**places, **fact.words, lead=lead, rate=stated.rate)
     if fact.kind == Kind.KEY_USED_TWICE:

@@ -21,6 +21,7 @@ from guarantees.families.accountant_tables import Entry
 from mechanisms.adapters.pytorch.after_the_step import SAYS, AfterTheStep
 from mechanisms.adapters.pytorch.batches_seen import batches_seen
 from mechanisms.adapters.pytorch.for_opacus import quiet
+from mechanisms.adapters.pytorch.noise_searches import searches_kept
 from mechanisms.adapters.pytorch.record_gradients import gradients_by_loss, gradients_by_runs
 from mechanisms.adapters.pytorch.released_weights import ends, equal, final, require_one_form
 from mechanisms.adapters.pytorch.threads import Threads
@@ -190,7 +191,7 @@ class TorchTraining(StatedByUser):
         return {"update": 1, "transcript": self.steps or math.inf, "final": 0}[self.releases]
 
     def _run(self, watch: Watch, dataset: Any) -> None:
-        with quiet():
+        with quiet(), searches_kept():
             try:
                 watch.run(self.train, dataset)
             except ImportError as error:

@@ -125,6 +125,6 @@ def test_opacus_with_half_the_noise_is_named_where_it_is_told():
     training = torch_training(half_the_noise)
     (found,) = explain(training, neighbours, key=jax.random.key(0), clip=1.0, noise_multiplier=1.5).findings
     source, start = inspect.getsourcelines(half_the_noise)
-    line = start + next(at for at, text in enumerate(source) if "make_private" in text)
+    line = start + next(at for at, text in enumerate(source) if "noise_multiplier" in text)
     assert found.lines[0] == (__file__, line)
-    assert found.says.endswith(f"The 0.75 is set at test_explain_handed_over.py:{line}.")
+    assert found.says.endswith(f"noise_multiplier=0.75 is set at test_explain_handed_over.py:{line}.")

@@ -237,6 +237,18 @@ def test_a_batch_filled_up_with_copies_is_not_called_a_clipped_sum(step):
     assert "clipped_after_sum" not in kinds
 
 
+@pytest.mark.parametrize("reads", [lambda xs: xs[0], lambda xs: xs[2:4]])
+def test_a_record_that_is_read_for_its_shape_does_not_count_for_the_batch(reads):
+    def step(seed, data):
+        torch.manual_seed(seed)
+        columns = reads(data[0]).shape[-1]
+        return released(data[0][torch.randperm(len(data[0]))[:6]])[:columns]
+
+    (found,) = explained(step).suspicions
+    assert found.kind == "sampled_otherwise"
+    assert "holds 6 of 13 records" in found.says
+
+
 def everybody(seed, data):
     torch.manual_seed(seed)
     sampler = Coins(len(data[0]), 1.5)

@@ -99,6 +99,8 @@ class Run(Results, TorchDispatchMode):
         self.again: tuple[Stack, int] = ((), 1)
         """Where they were made in which the record stands more than once between two releases, and how often."""
         self._reads: dict[tuple[int, int, int], set[int]] = collections.defaultdict(set)
+        self._chosen = False
+        """Whether something was drawn that chooses the first batch."""
         self._swayed, self._turns = swayed or {}, 0
         self._reading = 0
 
@@ -157,8 +159,7 @@ class Run(Results, TorchDispatchMode):
         elif cells and name in COPYING and self._is_copy(out):
             # whoever puts all records into one tensor has not taken a batch yet
             self._records[out] = next(self._counted)
-            self.batches[self.ledger.phase].clear()
-            self.first_read = ()
+            self._none_read()
         self._use(name, args, out)
         if name in noise.NEW and isinstance(out, torch.Tensor):
             self._constants.put(out, Cell(drawn=stack()))
@@ -189,9 +190,14 @@ class Run(Results, TorchDispatchMode):
             self._whole.add(phase)
         elif rows and phase in self._whole:
             self._whole.remove(phase)
-            self.batches[phase].clear()
-            self.first_read = self.first_read if phase else ()
+            self._none_read()
         self.batches[phase] |= rows
+
+    def _none_read(self) -> None:
+        """The batch begins here."""
+        phase = self.ledger.phase
+        self.batches[phase].clear()
+        self.first_read = self.first_read if phase else ()
 
     @property
     def repeated(self) -> Stack:
@@ -254,6 +260,10 @@ class Run(Results, TorchDispatchMode):
         # noise may be uniform, too
         if name in SELECTING or (name in UNIFORM and picks):
             self.releases.new_round()
+        if (name == "randperm" or picks) and out.numel() > 1 and not (self._chosen or self.ledger.phase):
+            # records that are read before, as for their shape, are not chosen
+            self._chosen = True
+            self._none_read()
         seeded = () if self._seedings is None else self._seedings.of(generator)
         draw = Draw(
             number=len(self.draws),
