@@ -189,6 +189,35 @@ def test_a_factor_that_is_right_for_long_records_alone_is_found(factors):
     assert all("times smaller to see this." in one.says for one in found)
 
 
+def squares_that_torch_takes_for_lengths(rows):
+    return torch.clamp(0.5 / rows.square().sum(1), max=1.0)  # HERE
+
+
+def squares_of_both(rows):
+    return torch.clamp(0.25 / rows.square().sum(1), max=1.0)
+
+
+def shorter_in_torch(rows):
+    size = norms(torch, rows).clamp(min=0.5)
+    return 0.25 / size**2
+
+
+@pytest.mark.parametrize("factors", [squares_that_torch_takes_for_lengths, squares_of_both, shorter_in_torch])
+def test_a_record_that_moves_less_the_longer_it_is_is_tried_just_above_the_bound(factors):
+    """Among them no fault: no record moves the sum by more than the bound."""
+
+    def step(draw, rows):
+        return factors(rows) @ rows + 0.5 * draw((7,))
+
+    pair = mechanisms.pair(torch.tensor(ROWS[:-1]), torch.tensor(ROWS))
+    code = of_torch(lambda array, draw, rows: step(draw, rows))
+    found = explain(code, pair, key=KEY, clip=0.5, noise_multiplier=1.0).findings
+    source, start = inspect.getsourcelines(factors)
+    lines = [start + number for number, line in enumerate(source) if "# HERE" in line]
+    assert [one.lines[0][1] for one in found] == lines, found
+    assert all("is taken for its length" in one.says for one in found)
+
+
 def noise_of_two_halves(key, rows):
     """Three rounds of drawn batches; each half of the records brings its part of the noise."""
     halves = jnp.arange(len(rows)) % 2

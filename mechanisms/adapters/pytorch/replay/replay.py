@@ -46,7 +46,7 @@ from mechanisms.adapters.pytorch.replay.repeated_noise import (
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.runs import Runs
 from mechanisms.adapters.pytorch.replay.sampling import Sampler
-from mechanisms.adapters.pytorch.replay.short_rounds import is_uneven, parts_of, short_parts, short_rounds
+from mechanisms.adapters.pytorch.replay.short_rounds import is_uneven, near_the_bound, short_parts, short_rounds
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.streams import stream_of
 
@@ -331,7 +331,8 @@ class Replay(Runs):
         if least * (1 + SLACK) < self._stated:
             return []
         found = []
-        for scale in (1 / FACTOR,) if least <= self._stated * (1 + SLACK) else (1 / FACTOR, -FACTOR):
+        scales = (1 / FACTOR,) if least <= self._stated * (1 + SLACK) else (1 / FACTOR, -FACTOR)
+        for scale in (*scales, *near_the_bound(costs, self._clip)):
             dataset = enlarged(self._with, self._place.index, scale)
             run = None if dataset is None else self._further(dataset, one)
             if run is None or run.releases.astray or len(run.releases.events) != len(other.releases.events):
@@ -352,8 +353,7 @@ class Replay(Runs):
         if self._stated is None or self._place is None or self._facts:
             return False
         runs, events = [other], other.releases.events
-        uneven = is_uneven(parts_of(events), events, self._stated)
-        for turned in (False, True) if uneven else ():
+        for turned in (False, True) if is_uneven(events, self._stated) else ():
             dataset = enlarged(self._with, self._place.index, FACTOR, turned=turned)
             run = None if dataset is None else self._further(dataset, one)
             if run is not None and len(run.releases.events) == len(events):

@@ -18,6 +18,12 @@ ALIKE = 1e-4
 APART = 0.02
 """Share of the whole by which the length of one part changes while that of all together does not: if nothing held them
 together, that length would change by more than ALIKE."""
+LESS = 1.5
+"""How many times less a record moves that is much longer, at least, where none is that is clipped rightly."""
+ABOVE = (1.15, 1.8)
+"""Lengths over the bound at which a wrong factor may show."""
+SMALLER = (1 / 2, 1 / 4, 1 / 10, 1 / 20)
+"""The same as factors of a record whose length is not known."""
 MOST_PARTS = 8
 """Different deviations in one tensor; noise of more is scaled coordinate by coordinate."""
 
@@ -56,6 +62,17 @@ def short_rounds(
     return None
 
 
+def near_the_bound(costs: Sequence[Sequence[Cost]], clip: float | None) -> tuple[float, ...]:
+    """How to change a record that moves less the longer it is, so that it moves most.
+
+    It does where the square of its length is taken for its length: then one just above the bound is not clipped.
+    """
+    if len(costs) < 2 or not costs[1] or costs[1][0].sensitivity * LESS > costs[0][0].sensitivity:
+        return ()
+    length = math.hypot(*(weight.before for weight in costs[0][0].weights))
+    return tuple(above * clip / length for above in ABOVE) if clip and 0 < length < math.inf else SMALLER
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Part:
     """The coordinates of one tensor that have the same noise."""
@@ -71,7 +88,7 @@ class Part:
         return float(events[self.number].difference[self.where].norm())
 
 
-def parts_of(events: Sequence[Event]) -> list[Part]:
+def _parts_of(events: Sequence[Event]) -> list[Part]:
     """What is released first, both sides beginning it with the same weights; nothing where some noise is unknown.
 
     Coordinates without noise are no part: the record moves none of them, or that is said already.
@@ -95,8 +112,9 @@ def _split(number: int, variance: torch.Tensor) -> Iterator[Part]:
         yield Part(number, math.sqrt(value), variance.float() == value)
 
 
-def is_uneven(parts: Sequence[Part], events: Sequence[Event], due: float) -> bool:
+def is_uneven(events: Sequence[Event], due: float, parts: Sequence[Part] = ()) -> bool:
     """Whether some parts have less noise than others, and it would be too little for all that the record moves."""
+    parts = parts or _parts_of(events)
     if len(parts) < 2:
         return False
     deviations, length = [part.deviation for part in parts], _length(parts, events)
@@ -110,10 +128,10 @@ def short_parts(runs: Sequence[Sequence[Event]], due: float) -> list[tuple[Event
     and one part by another, they are clipped together: one alone may be as long as all are now. Tensors with bounds
     of their own may have noise of their own.
     """
-    parts = parts_of(runs[0])
+    parts = _parts_of(runs[0])
     pairs = [(one, other) for place, one in enumerate(runs) for other in runs[place + 1 :]]
     together = next((one for one, other in pairs if _clipped_together(parts, one, other)), None)
-    if together is None or not is_uneven(parts, together, due):
+    if together is None or not is_uneven(together, due, parts):
         return []
     length, most = _length(parts, together), max(parts, key=lambda part: part.deviation)
     return [
