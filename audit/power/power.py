@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from numpy.polynomial.chebyshev import chebfit, chebpts1, chebval
 from scipy.special import ndtr, ndtri, rel_entr
 
 from audit.bounds.clopper_pearson import clopper_pearson_upper
@@ -27,8 +26,8 @@ TV_EXCESS = 0.1
 EPSILON_FACTOR = 1.5
 OF_THE_ROOM = 0.5
 """No advantage above the claim counts as moderate that takes more than this part of the misses that it leaves."""
-GROUPS, DEGREE = 400, 15
-"""Numbers of false alarms that are summed over, and of the polynomial that gives their limits."""
+GROUPS = 400
+"""Numbers of false alarms that are summed over."""
 POWER = 0.8
 ONE_BY_ONE = (2,) * 14
 TOGETHER = (16, 32, 32)
@@ -128,25 +127,11 @@ def refutation_power(claim: Claim | TradeOff, *, alpha: float, beta: float, tria
     edges = np.unique(np.linspace(low, high + 1, GROUPS + 1).astype(int))
     mass = np.diff(binom.cdf(edges - 1, n, alpha))
     false_alarms = edges[1:] - 1
-    alpha_upper = upper_limits(false_alarms, n, risk=risk / 2)
+    alpha_upper = clopper_pearson_upper(false_alarms, n, risk=risk / 2)
     # the table, not the claim: this is asked for hundreds of error rates
     room = tabulate(claim).below(np.clip(alpha_upper, 0, 1))
     allowed = np.where(room > 0, binom.ppf(risk / 2, n, room) - 1, -1)
     return float(np.sum(mass * binom.cdf(allowed, n, beta)))
-
-
-def upper_limits(errors: np.ndarray, trials: int, *, risk: float) -> np.ndarray:
-    """Clopper and Pearson's limits at growing numbers of errors, those that a binomial law makes likely.
-
-    As many as there are groups lie far from no error and from no success, and there the limit is a polynomial in the
-    number of errors to less than a millionth of an error: a few limits in place of hundreds.
-    """
-    if len(errors) < GROUPS:
-        return clopper_pearson_upper(errors, trials, risk=risk)
-    centre, reach = (errors[-1] + errors[0]) / 2, (errors[-1] - errors[0]) / 2
-    nodes = chebpts1(DEGREE + 1)
-    through = chebfit(nodes, clopper_pearson_upper(centre + reach * nodes, trials, risk=risk), DEGREE)
-    return np.asarray(chebval((errors - centre) / reach, through))
 
 
 def left_errors(claim: Claim) -> tuple[float, float]:
