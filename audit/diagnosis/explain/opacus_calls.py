@@ -87,6 +87,15 @@ def not_poisson(code: Code) -> tuple[Place, str] | None:
     return told.call, f"the loader of Poisson batches that make_private returns at {spelled(told.call)} is not read"
 
 
+def rate_of_loader(code: Code) -> tuple[Place, str] | None:
+    """The line that gives Opacus the loader whose length makes the rate, and that as a sentence."""
+    told = told_to_opacus(code)
+    if told is None or not told.reads_poisson:
+        return None
+    at = told.at("data_loader")
+    return at, f" Opacus samples at 1/len(loader), of the loader given at {spelled(at)}."
+
+
 def reduced_otherwise(code: Code) -> tuple[Place, str] | None:
     """The line that tells Opacus of a sum where the losses are means over the batch, and that as a sentence."""
     told = told_to_opacus(code)

@@ -25,6 +25,7 @@ from audit.diagnosis.explain.opacus_calls import (
     divided_by_count,
     multiplier_set,
     not_poisson,
+    rate_of_loader,
     reduced_otherwise,
 )
 from audit.diagnosis.explain.other_batches import of_one_size, too_often
@@ -381,7 +382,8 @@ def _finding(
             told = of_one_size(**places, **fact.words, made=made, since=since, rate=stated.rate)
             return told if own is None else led(told, own)
         lead = handed_over(once_more, places["draw"], fact.words["found"], RATES)
-        return too_often(**places, **fact.words, lead=lead, rate=stated.rate)
+        told = too_often(**places, **fact.words, lead=lead, rate=stated.rate)
+        return _with(told, rate_of_loader(once_more) if lead is places["draw"] else None)
     if fact.kind == Kind.KEY_USED_TWICE:
         if "shared" in places:
             return too_few_numbers(**places, how=fact.words["how"])

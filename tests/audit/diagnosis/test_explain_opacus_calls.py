@@ -134,6 +134,21 @@ def scheduled(dataset, seed):
     return model
 
 
+def too_often(dataset, seed):
+    engine, model, optimizer, _ = begun(dataset)
+    model, optimizer, loader = engine.make_private(
+        module=model,
+        optimizer=optimizer,
+        data_loader=DataLoader(dataset, batch_size=7),  # HERE
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        loss_reduction="sum",
+    )
+    for _ in range(2):
+        fitted(model, optimizer, loader, "sum")
+    return model
+
+
 def mean_as_a_sum(dataset, seed):
     engine, model, optimizer, loader = begun(dataset)
     model, optimizer, loader = engine.make_private(
@@ -192,6 +207,7 @@ WRONG = [
     (another_loader, "sampled_otherwise", "the loader of Poisson batches that make_private returns"),
     (of_ghosts, "too_little_noise", "noise_multiplier=0.5 is set"),
     (for_epsilon, "too_little_noise", "make_private_with_epsilon chooses it for target_epsilon=50"),
+    (too_often, "sampled_otherwise", "Opacus samples at 1/len(loader)"),
     (scheduled, "too_little_noise", "The noise scheduler made"),
     (
         mean_as_a_sum,
