@@ -121,7 +121,7 @@ def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any
         return _gathered(params, ins, a, b)
     place, value = tagged[0]
     tag = value.tag
-    if tag is None or (value.sized and not _fills_up(name, params, place, value, tag)):
+    if tag is None or tag.fold > 1 or (value.sized and not _fills_up(name, params, place, value, tag)):
         return None
     if tag.groups is not None or name == "reshape":
         found = _in_groups(name, params, ins, place, tag, np.shape(a))
@@ -135,6 +135,54 @@ def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any
         slots |= {slot for (slot,) in _differing(mask.a, mask.b, axis)}
     others = [other.tag for _, other in tagged[1:] if other.tag is not None and other.tag.axis == axis]
     return Tag(axis, slots.union(*(other.slots for other in others)))
+
+
+def by_fold(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any, b: Any) -> Tag | None:
+    """The axis on which each record has several slots, or again one, of the first tagged input that says so."""
+    for place, value in enumerate(ins):
+        if value.tag is None or value.tag.groups is not None:
+            continue
+        sides = [(np.shape(value.a), np.shape(a)), (np.shape(value.b), np.shape(b))]
+        found = {_fold(name, params, ins, place, value.tag, *side) for side in sides}
+        if len(found) == 1 and (known := found.pop()) is not None:
+            return value.tag.folded(*known)
+    return None
+
+
+def _fold(
+    name: str,
+    params: dict[str, Any],
+    ins: Sequence[Value],
+    place: int,
+    tag: Tag,
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+) -> tuple[int, int] | None:
+    """The axis on one side after an equation, and how many slots each record has there."""
+    records = before[tag.axis] // tag.fold
+    if name == "reshape":
+        ahead = math.prod(before[: tag.axis])
+        fits = [k for k in range(len(after)) if math.prod(after[:k]) == ahead and after[k] > 1]
+        axis = fits[0] if fits else None
+    elif name == "conv_general_dilated":
+        axis = _of_convolution(params, place, tag.axis, records)
+    else:
+        axis = None if tag.fold == 1 else _axis(name, params, ins, place, tag.axis, before, after)
+        axis = axis if axis is not None and axis < len(after) and after[axis] == before[tag.axis] else None
+    if axis is None or not records or not after[axis] or after[axis] % records:
+        return None
+    return axis, after[axis] // records
+
+
+def _of_convolution(params: dict[str, Any], place: int, axis: int, records: int) -> int | None:
+    """Records are side by side in a batch, or channels that are summed in groups of their own."""
+    dims, features, batches = (params[own] for own in ("dimension_numbers", "feature_group_count", "batch_group_count"))
+    if place == 1:
+        return dims.out_spec[1] if axis == dims.rhs_spec[0] else None
+    if axis == dims.lhs_spec[0] and batches == 1:
+        return dims.out_spec[0]
+    apart = {dims.lhs_spec[0]: batches, dims.lhs_spec[1]: features}.get(axis, 1)
+    return dims.out_spec[1] if apart > 1 and apart % max(1, records) == 0 else None
 
 
 def _masks(ins: Sequence[Value], shape: tuple[int, ...]) -> list[Value]:
@@ -228,9 +276,6 @@ def _axis(
         return None if params["dimension"] == axis else axis
     if name == "dot_general":
         return _of_product(params, ins, place, axis)
-    if name == "conv_general_dilated":
-        dims = params["dimension_numbers"]
-        return dims.out_spec[0] if place == 0 and dims.lhs_spec[0] == axis else None
     if name == "stack" and "axis" in params:
         return axis + (params["axis"] <= axis)
     if name in ("concatenate", "pad", "slice", "rev"):

@@ -98,7 +98,18 @@ COLLECTIVE = {"psum": lax.reduce_sum, "pmax": lax.reduce_max, "pmin": lax.reduce
 
 def _in_known_terms(equation: Any) -> list[Any]:
     """An equation as one or more that are followed."""
+    if equation.primitive.name == "reshape" and equation.params.get("dimensions") is not None:
+        return _moved_first(equation)
     return _slices(equation) if equation.primitive.name == "unstack" else _of_one_machine(equation)
+
+
+def _moved_first(reshape: Any) -> list[Any]:
+    """A reshape that moves axes, as ``vmap`` writes it, in two steps."""
+    (operand,), order, size = reshape.invars, reshape.params["dimensions"], reshape.params["new_sizes"]
+    own = jax.make_jaxpr(lambda x: lax.reshape(lax.transpose(x, order), size))(operand.aval).eqns
+    own = [each.replace(source_info=reshape.source_info) for each in own]
+    own[0], own[-1] = own[0].replace(invars=[operand]), own[-1].replace(outvars=reshape.outvars)
+    return own
 
 
 def _slices(unstack: Any) -> list[Any]:

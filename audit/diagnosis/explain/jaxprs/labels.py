@@ -67,6 +67,7 @@ def labelled(
     tag = None if dealt_out else tag
     if tag is None and np.shape(a) == np.shape(b):
         tag = axes.by_structure(name, params, ins, a, b)
+    tag = axes.by_fold(name, params, ins, a, b) if tag is None and not dealt_out else tag
     values, random = any(value.values for value in ins), any(value.random for value in ins)
     sized = tag is not None and np.shape(a) != np.shape(b)
     written = _writes_choices(name, a, ins)

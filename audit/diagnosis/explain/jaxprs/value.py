@@ -47,6 +47,16 @@ class Tag:
     """The axis of groups into which records were cut; records lie inside of them."""
     places: frozenset[tuple[int, int]] = frozenset()
     """Groups, and the slots in each of them, in which the two sides may differ."""
+    fold: int = 1
+    """Slots that each record has, one after the other: ``vmap`` puts records among the channels of a convolution."""
+
+    def folded(self, axis: int, fold: int) -> Tag:
+        """The same records along another axis, with so many slots each."""
+        slots, padding = (
+            frozenset(slot // self.fold * fold + own for slot in part for own in range(fold))
+            for part in (self.slots, self.padding)
+        )
+        return Tag(axis, slots, padding, fold=fold)
 
     def in_group(self, number: int) -> frozenset[int]:
         """The slots of one group."""

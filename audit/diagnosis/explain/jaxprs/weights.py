@@ -35,7 +35,7 @@ def weigh(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool)
     """Where each record is multiplied by a number of its own: where it is clipped, if it is."""
     if _is_own(out):
         groups = 1 if out.tag is None or out.tag.groups is None else np.shape(out.a)[out.tag.groups]
-        records = 1 if out.tag is None else np.shape(out.a)[out.tag.axis] * groups
+        records = 1 if out.tag is None else np.shape(out.a)[out.tag.axis] * groups // out.tag.fold
         out.single = np.size(out.a) == records or (name == "broadcast_in_dim" and ins[0].single)
     if out.single:
         out.made = _made(name, out, ins, at, derived)
@@ -166,7 +166,7 @@ def _longest(value: Value) -> float:
     if value.tag is None or value.tag.groups is not None or not value.tag.slots:
         return _length(value)
     rows = np.take(host(value.b), sorted(value.tag.slots), axis=value.tag.axis).astype(np.float64)
-    rows = np.moveaxis(rows, value.tag.axis, 0).reshape(len(value.tag.slots), -1)
+    rows = np.moveaxis(rows, value.tag.axis, 0).reshape(len(value.tag.slots) // value.tag.fold, -1)
     return float(np.max(np.linalg.norm(rows, axis=1), initial=0.0))
 
 
