@@ -35,7 +35,7 @@ def evaluate(equation: Any, values: Sequence[Any]) -> list[Any]:
     rule = RULES.get(name)
     values = [value if isinstance(value, np.ndarray) else as_words(value) for value in values]
     if name in ("jit", "pjit") and all(variable.aval.size <= LARGE_DRAW for variable in equation.outvars):
-        return _inner(params["jaxpr"], values)
+        return inner(params["jaxpr"], values)
     if name == "scan" and params["length"] * len(params["jaxpr"].jaxpr.eqns) <= SHORT_LOOP:
         return _scanned(equation, values)
     if name == "sort" and params["num_keys"] == 1 and all(map(_is_plain, values)):
@@ -49,7 +49,7 @@ def evaluate(equation: Any, values: Sequence[Any]) -> list[Any]:
     return list(map(as_words, found if equation.primitive.multiple_results else [found]))
 
 
-def _inner(closed: Any, values: Sequence[Any]) -> list[Any]:
+def inner(closed: Any, values: Sequence[Any]) -> list[Any]:
     """The results of a program inside of an equation, equation by equation."""
     jaxpr = closed.jaxpr
     known = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, *values], strict=True))
@@ -69,7 +69,7 @@ def _scanned(scan: Any, values: Sequence[Any]) -> list[Any]:
     consts, carry, columns = values[:fixed], values[fixed : fixed + carried], values[fixed + carried :]
     order, rows = range(params["length"]), []
     for step in reversed(order) if params["reverse"] else order:
-        outs = _inner(params["jaxpr"], [*consts, *carry, *(column[step] for column in columns)])
+        outs = inner(params["jaxpr"], [*consts, *carry, *(column[step] for column in columns)])
         carry, rows = outs[:carried], [*rows, outs[carried:]]
     rows = rows[::-1] if params["reverse"] else rows
     return [*carry, *(stacked(column) for column in zip(*rows, strict=True))]

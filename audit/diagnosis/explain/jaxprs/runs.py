@@ -14,6 +14,7 @@ import numpy as np
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.drawn_choices import Forced
 from audit.diagnosis.explain.jaxprs.equations import CannotFollowError, FirstRoundEnded
+from audit.diagnosis.explain.jaxprs.first_state import begun
 from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
@@ -121,7 +122,7 @@ def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Prog
     """Both sides as jaxprs; the differing record is put last where the sizes differ."""
     function, sides, rows = on_both_sides(mechanism, neighbours)
     with own_lines():
-        program = _program(function, sides, neighbours, key, rows=rows)
+        program = _program(begun(function), sides, neighbours, key, rows=rows)
     lengths = {aval.shape[:1] for aval in program.a.out_avals} if mechanism.kind == "transcript" else set()
     return dataclasses.replace(program, rounds=lengths.pop()[0] if len(lengths) == 1 and lengths != {()} else 1)
 
