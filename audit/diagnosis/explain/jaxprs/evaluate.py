@@ -263,6 +263,16 @@ def _power(out: Any, params: Any, x: np.ndarray) -> Any:
     return x ** params["y"] if x.dtype.kind == "f" else None
 
 
+def _quotient(out: Any, params: Any, x: np.ndarray, y: np.ndarray) -> Any:
+    if x.dtype.kind == "f":
+        return np.divide(x, y)
+    return (x - np.fmod(x, y)) // y if np.all(y) else None
+
+
+def _remainder(out: Any, params: Any, x: np.ndarray, y: np.ndarray) -> Any:
+    return np.fmod(x, y) if x.dtype.kind == "f" or np.all(y) else None
+
+
 def _shift_right(out: Any, params: Any, x: np.ndarray, by: np.ndarray) -> Any:
     return np.right_shift(x, by) if x.dtype.kind == "u" and np.all(by < 8 * x.dtype.itemsize) else None
 
@@ -302,7 +312,6 @@ RULES: dict[str, Rule] = {
     **{
         name: _floating(function)
         for name, function in {
-            "div": np.divide,
             "pow": np.power,
             "exp": np.exp,
             "log": np.log,
@@ -321,6 +330,8 @@ RULES: dict[str, Rule] = {
             "is_finite": np.isfinite,
         }.items()
     },
+    "div": _quotient,
+    "rem": _remainder,
     "integer_pow": _power,
     "not": _not,
     "clamp": _clamp,
