@@ -24,7 +24,7 @@ from audit.suites.each_audit import among, folded, risk_of_each
 from audit.suites.earlier_test import like
 from audit.suites.suite import AuditSpec, Suite, SuiteError, UnbuiltError
 from audit.suites.unrun import unrun
-from audit.trials.both_sides import is_foreign
+from audit.trials.both_sides import both_sides, is_foreign
 from audit.trials.execution import Execution
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.keys import key_from_seed
@@ -78,8 +78,8 @@ def run_suite(
     r"""Run every audit of a suite at ``risk / number of audits``, so that all bounds and verdicts hold together at
     ``risk``.
 
-    Everything is built before anything runs, so a wrong word in the last audit costs no time; programs are compiled
-    meanwhile. An audit's key comes from the suite's seed and the audit's name: adding an audit does not change the data
+    Everything is built, and what JAX runs is traced, before anything runs: a wrong word in the last audit, or an error
+    in its code, costs no time. Programs are compiled meanwhile. An audit's key comes from the suite's seed and the audit's name: adding an audit does not change the data
     of the others. Of several looks, look k has 2^-k of the risk and trials of its own. [docs/validity.md, section 9]
 
     Not guaranteed: that foreign code (a callable, a program) is the same as when its counts were kept. What it imports
@@ -138,6 +138,9 @@ def run_suite(
             install=functools.partial(install, told=told) if allow_install else only_installed,
         )
         built = {audit.spec.name: like(audit, before.get(audit.spec.name)) for audit in ready}
+        if not keep_going:
+            for audit in ready[1:]:
+                _require_traced(audit)
         code = code_digest()
         own = SuitePart(risk=suite.risk, audits=len(suite.audits), seed=suite.seed)
         risk = risk_of_each(own, suite.look)
@@ -190,6 +193,13 @@ def install(needed: Environment, *, told: Callable[[str], None]) -> None:
         told(f"installing {needed} into {needed.folder}, once.")
         needed.install()
     needed.required()
+
+
+def _require_traced(audit: Built) -> None:
+    """What JAX cannot trace is told at once, and not after the audits before it."""
+    if not is_foreign(audit.mechanism):
+        with placed(audit.spec):
+            both_sides(audit.mechanism, audit.neighbours).layout()
 
 
 @contextlib.contextmanager

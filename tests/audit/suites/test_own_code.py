@@ -10,6 +10,7 @@ from audit.cli import main
 from audit.suites.build import build, catalogue
 from audit.suites.parts import code_of
 from audit.suites.read import parse_suite
+from audit.suites.run import AuditError, run_suite
 from audit.suites.schema import suite_schema
 from audit.suites.suite import SuiteError
 
@@ -163,3 +164,16 @@ def test_the_schema_knows_them():
     ):
         with pytest.raises(jsonschema.ValidationError):
             validator.validate(wrong)
+
+
+def test_an_error_in_the_code_of_the_last_audit_is_told_before_the_first_one_runs(suite):
+    code = CODE + "\ntypo = lambda key, data: jax.random.nromal(key, (2,))\n"
+    text = suite(code, mechanism='{ function = "own_parts:traced" }').read_text()
+    _, _, audit = text.partition("[[audit]]")
+    text += "[[audit]]" + audit.replace('"mine"', '"second"').replace("own_parts:traced", "own_parts:typo")
+    both, begun = parse_suite(text, "suite.toml"), []
+    with pytest.raises(AuditError, match=r"audit 'second' failed: .* has no attribute 'nromal'"):
+        run_suite(both, started=begun.append)
+    assert begun == []
+    records = run_suite(both, keep_going=True)
+    assert [record.verdict == "could_not_run" for record in records] == [False, True]
