@@ -131,6 +131,8 @@ def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any
     if axis is None or axis >= np.ndim(a):
         return None
     slots = _slots(name, params, ins, place, tag, np.shape(a))
+    if _copies(name, ins) and params["dimension"] == axis:
+        slots |= {slot for (slot,) in _differing(a, b, axis) if slot >= np.shape(ins[0].b)[axis]}
     for mask in _masks(ins, np.shape(a)):
         slots |= {slot for (slot,) in _differing(mask.a, mask.b, axis)}
     others = [other.tag for _, other in tagged[1:] if other.tag is not None and other.tag.axis == axis]
@@ -139,6 +141,10 @@ def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any
 
 def by_fold(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any, b: Any) -> Tag | None:
     """The axis on which each record has several slots, or again one, of the first tagged input that says so."""
+    if name == "concatenate" and (rows := ins[0].tag) is not None and params["dimension"] == rows.axis:
+        # the larger side alone has copies of its last record behind it
+        copies, ends = _copies(name, ins), [np.shape(side)[rows.axis] for side in (ins[0].a, a, ins[0].b, b)]
+        return Tag(rows.axis, rows.slots.union(range(*ends[2:]))) if copies and ends[0] == ends[1] else None
     for place, value in enumerate(ins):
         if value.tag is None or value.tag.groups is not None:
             continue
@@ -167,7 +173,7 @@ def _fold(
     elif name == "conv_general_dilated":
         axis = _of_convolution(params, place, tag.axis, records)
     else:
-        axis = None if tag.fold == 1 else _axis(name, params, ins, place, tag.axis, before, after)
+        axis = _axis(name, params, ins, place, tag.axis, before, after)
         axis = axis if axis is not None and axis < len(after) and after[axis] == before[tag.axis] else None
     if axis is None or not records or not after[axis] or after[axis] % records:
         return None
@@ -195,6 +201,11 @@ def _fills_up(name: str, params: dict[str, Any], place: int, value: Value, tag: 
     """Whether records, or numbers for each of them, get empty places behind them."""
     along = name == "pad" or (name == "concatenate" and params["dimension"] == tag.axis)
     return along and place == 0 and not tag.padding and value.sized
+
+
+def _copies(name: str, ins: Sequence[Value]) -> bool:
+    """Whether rows are followed by what one record makes, such as copies of it."""
+    return name == "concatenate" and len(ins) > 1 and all(value.alone is not None for value in ins[1:])
 
 
 def _in_groups(

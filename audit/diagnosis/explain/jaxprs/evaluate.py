@@ -98,44 +98,45 @@ COLLECTIVE = {"psum": lax.reduce_sum, "pmax": lax.reduce_max, "pmin": lax.reduce
 
 def _in_known_terms(equation: Any) -> list[Any]:
     """An equation as one or more that are followed."""
-    if equation.primitive.name == "reshape" and equation.params.get("dimensions") is not None:
-        return _moved_first(equation)
-    return _slices(equation) if equation.primitive.name == "unstack" else _of_one_machine(equation)
-
-
-def _moved_first(reshape: Any) -> list[Any]:
-    """A reshape that moves axes, as ``vmap`` writes it, in two steps."""
-    (operand,), order, size = reshape.invars, reshape.params["dimensions"], reshape.params["new_sizes"]
-    own = jax.make_jaxpr(lambda x: lax.reshape(lax.transpose(x, order), size))(operand.aval).eqns
-    own = [each.replace(source_info=reshape.source_info) for each in own]
-    own[0], own[-1] = own[0].replace(invars=[operand]), own[-1].replace(outvars=reshape.outvars)
-    return own
-
-
-def _slices(unstack: Any) -> list[Any]:
-    """What newer releases of JAX write where an array is unpacked (``a, b = pair``), as older ones write it."""
-    (operand,), axis, parts = unstack.invars, unstack.params["axis"], []
-    for place, result in enumerate(unstack.outvars):
-        take = functools.partial(lax.index_in_dim, index=place, axis=axis, keepdims=False)
-        own = [each.replace(source_info=unstack.source_info) for each in jax.make_jaxpr(take)(operand.aval).eqns]
-        # of one entry alone there is nothing to cut
-        own[0] = own[0].replace(invars=[operand])
-        own[-1] = own[-1].replace(outvars=[result])
-        parts += own
-    return parts
-
-
-def _of_one_machine(equation: Any) -> list[Any]:
-    """An equation over named axes that are axes of its operands: one for each operand, over these."""
-    reduction, axes = COLLECTIVE.get(equation.primitive.name), equation.params.get("axes", ())
+    name, params = equation.primitive.name, equation.params
+    if name == "unstack":
+        # what newer releases of JAX write where an array is unpacked (``a, b = pair``)
+        take, parts = functools.partial(lax.index_in_dim, axis=params["axis"], keepdims=False), equation.outvars
+        return _rewritten(equation, lambda x: [take(x, place) for place in range(len(parts))])
+    if name == "reshape" and params.get("dimensions") is not None:
+        return _rewritten(equation, lambda x: lax.reshape(lax.transpose(x, params["dimensions"]), params["new_sizes"]))
+    if name == "top_k" and params.get("axis", -1) in (-1, equation.invars[0].aval.ndim - 1):
+        return _rewritten(equation, functools.partial(_largest, count=params["k"], kind=equation.outvars[1].aval.dtype))
+    reduction, axes = COLLECTIVE.get(name), params.get("axes", ())
     named = not axes or any(isinstance(axis, str) for axis in axes)
-    if reduction is None or named or equation.params["axis_index_groups"] is not None:
+    if reduction is None or named or params["axis_index_groups"] is not None:
         return [equation]
-    parts = []
-    for operand, result in zip(equation.invars, equation.outvars, strict=True):
-        (own,) = jax.make_jaxpr(functools.partial(reduction, axes=axes))(operand.aval).eqns
-        parts.append(own.replace(invars=[operand], outvars=[result], source_info=equation.source_info))
-    return parts
+    return _rewritten(equation, lambda *parts: [reduction(part, axes=axes) for part in parts])
+
+
+def _largest(x: jax.Array, *, count: int, kind: Any) -> list[jax.Array]:
+    """The largest numbers along the last axis and their places, by a sort."""
+    last = x.ndim - 1
+    ordered, places = lax.sort((-x, lax.broadcasted_iota(kind, x.shape, last)), dimension=last, num_keys=1)
+    return [lax.slice_in_dim(part, 0, count, axis=last) for part in (-ordered, places)]
+
+
+def _rewritten(equation: Any, function: Callable[..., Any]) -> list[Any]:
+    """The equations of a function that does the same."""
+    jaxpr = jax.make_jaxpr(function)(*(atom.aval for atom in equation.invars)).jaxpr
+    given = zip(jaxpr.invars, equation.invars, strict=True)
+    names = {**dict(zip(jaxpr.outvars, equation.outvars, strict=False)), **dict(given)}
+    if any(names[own] is not out for own, out in zip(jaxpr.outvars, equation.outvars, strict=True)):
+        # an operand that is an output as it is has no equation
+        return [equation]
+
+    def named(atoms: Sequence[Any]) -> list[Any]:
+        return [atom if isinstance(atom, jax_core.Literal) else names.get(atom, atom) for atom in atoms]
+
+    return [
+        own.replace(invars=named(own.invars), outvars=named(own.outvars), source_info=equation.source_info)
+        for own in jaxpr.eqns
+    ]
 
 
 def _variables(atoms: Sequence[Any]) -> list[Any]:

@@ -59,6 +59,9 @@ def labelled(
 
     ``derived`` says that differentiation made the equation: what a gradient multiplies by is no clipping factor.
     """
+    if name == "concatenate":
+        # ``jnp.pad`` puts nothing in front
+        ins = [value for value in ins if np.size(value.a) or np.size(value.b)] or ins
     differing = [value for value in ins if value.differs]
     a = axes.lined_up(name, params, ins, a, b)
     tag = axes.by_size(a, b, group)

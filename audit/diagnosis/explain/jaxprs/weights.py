@@ -45,7 +45,7 @@ def weigh(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool)
     out.kept = first(value.kept for value in ins) or (None if derived else _kept(name, ins, at))
     out.filled = _filled(out, ins, at)
     out.doubled = first(value.doubled for value in ins if value.differs)
-    if out.doubled is None and name == "gather" and out.values and out.tag is not None and ins[0].tag is not None:
+    if out.doubled is None and name in ("gather", "concatenate") and out.values and out.tag and ins[0].tag:
         out.doubled = at if len(out.tag.slots) > len(ins[0].tag.slots) else None
     out.unclipped = first(value.unclipped for value in ins if value.differs)
     if out.unclipped is None and name in SUMS and len(ins) == 2:

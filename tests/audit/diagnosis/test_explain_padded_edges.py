@@ -1,0 +1,75 @@
+"""Padding that repeats the last record, and rows that ``top_k`` picks."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import mechanisms
+from audit.diagnosis.explain import explain
+
+ROWS = 3 * np.random.default_rng(0).normal(size=(8, 6)).astype(np.float32)
+
+
+def clipped(rows):
+    return rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True))
+
+
+def padded(key, rows, *, masked):
+    places = -(-len(rows) // 4) * 4
+    taken = jnp.arange(places) < len(rows) if masked else jnp.ones(places)
+    batch = jnp.pad(rows, ((0, places - len(rows)), (0, 0)), mode="edge")  # wrong
+    return (taken[:, None] * clipped(batch)).sum(0) + jax.random.normal(key, (6,))
+
+
+def unmasked(key, rows):
+    return padded(key, rows, masked=False)
+
+
+def masked(key, rows):
+    return padded(key, rows, masked=True)
+
+
+def largest(key, rows):
+    choose, noise = jax.random.split(key)
+    _, places = lax.top_k(jax.random.uniform(choose, (len(rows),)), 2)
+    return clipped(rows)[places].sum(0) + 2 * jax.random.normal(noise, (6,))
+
+
+def told(step, records, **stated):
+    pair = mechanisms.pair(ROWS[:records], ROWS[: records + 1], relation="add_remove")
+    return explain(step, pair, key=jax.random.key(0), clip=1.0, **stated)
+
+
+@pytest.mark.parametrize("records", [5, 7])
+def test_a_record_that_padding_repeats_is_named_where_it_is_padded(records):
+    (found,) = told(unmasked, records, noise_multiplier=1.0).findings
+    source, start = inspect.getsourcelines(padded)
+    wrong = start + next(number for number, line in enumerate(source) if "# wrong" in line)
+    assert found.kind == "too_little_noise"
+    assert found.lines[0] == (__file__, wrong)
+    assert ("takes the place of padding" in found.says) or ("holds a record more than once" in found.says)
+
+
+@pytest.mark.parametrize("records", [5, 7])
+def test_such_padding_behind_a_mask_is_right(records):
+    assert told(masked, records, noise_multiplier=1.0).is_as_stated(1.0)
+
+
+def test_rows_that_top_k_picks_are_no_padding():
+    """They were called padding that counts in the sum, and the numbers that choose them noise."""
+    found = told(largest, 5, noise_multiplier=2.0)
+    assert found.suspicions == ()
+    assert [one.kind for one in found.findings] == ["not_followed"]
+
+
+def test_rows_that_top_k_picks_on_both_sides_are_followed():
+    pair = mechanisms.pair(ROWS[:6], np.concatenate([ROWS[:5], ROWS[7:]]), relation="substitution")
+    found = explain(largest, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=2.0)
+    assert found.findings == ()
+    assert all(one.judged and one.exact for one in found.rounds)
