@@ -30,7 +30,7 @@ def test_an_inverted_clip_is_named_and_no_line_of_the_model_is_said_to_bound():
 def test_a_record_repeated_by_padding_is_no_sum_that_is_clipped():
     (found,) = told("padded").findings
     assert found.kind == Kind.TOO_LITTLE_NOISE
-    assert "the sum at" not in found.says
+    assert "(a batch holds a record more than once: library.py:" in found.says
     path, line = library.wrong_line("padded")
     assert found.lines[0] in {(path, line), (path, line + 1)}
 
