@@ -27,7 +27,9 @@ def program(chunk=None, distinguisher=None, side="without"):
 def test_scores_do_not_depend_on_the_chunk_size(chunk):
     reference = program(chunk=250).source(KEY).scores(0, 1000)
     assert reference.shape == (1000, 1)
-    np.testing.assert_array_equal(program(chunk=chunk).source(KEY).scores(0, 1000), reference)
+    # jax 0.8 rounds the last digit otherwise in chunks of few trials
+    last_digits = 4 if jax.__version_info__ < (0, 9) else 0
+    np.testing.assert_array_max_ulp(program(chunk=chunk).source(KEY).scores(0, 1000), reference, last_digits)
 
 
 @pytest.mark.few(1)
