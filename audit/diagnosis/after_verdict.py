@@ -14,8 +14,10 @@ import time
 import warnings
 
 import jax
+import numpy as np
 
-from audit.diagnosis.all_questions import FEWEST_TRIALS, diagnose, drawn_in_time
+from audit.diagnosis.all_questions import diagnose
+from audit.diagnosis.asked import OF_STEPS, Asked, follows_steps
 from audit.diagnosis.claim_alone import (
     allowed_to_any,
     allowed_to_normal,
@@ -27,7 +29,7 @@ from audit.diagnosis.constant_release import constant_release, never_varied
 from audit.diagnosis.cut_noise import cut_noise
 from audit.diagnosis.explain.dispatch import positive, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
-from audit.diagnosis.hints import is_noisy_sum, on_same_seeds, repeating, unvarying, worth_a_look
+from audit.diagnosis.hints import is_cut, is_noisy_sum, on_same_seeds, repeating, unvarying, worth_a_look
 from audit.diagnosis.noise import Array
 from audit.diagnosis.noise_and_batches import SHARE as NOISE_OF_BATCHES
 from audit.diagnosis.noise_and_batches import noise_elsewhere
@@ -46,89 +48,27 @@ from audit.diagnosis.told_by_record import (
     steps_of,
     to_tell,
 )
+from audit.diagnosis.told_noise import Told, told_noise
 from audit.diagnosis.whole_release import about_whole_release
 from audit.power.less_noise import Sampled, sampled
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable, BothSides, both_sides, is_foreign
-from audit.trials.kept_outputs import most_looked_at
-from audit.trials.keys import audit_keys, both_keys
-from audit.trials.threefry import fold_in
 from audit.trials.user_code_errors import contained
 from dpsgd_audit.spelling import counted
 from guarantees.claim import Claim
 from mechanisms.pairs.gradient_pairs import made_of_gradients, told_pair
 from mechanisms.pairs.neighbours import Neighbours
 
-SHARE = 0.2
-"""Of the record's risk, for all diagnoses together: a false one sends people after what is right."""
-HINTS = 0.02
-"""The same where no violation was found: most of the code that is asked about is right."""
 OF_TIME = 0.1
 """Of the time that the audit took, for outputs that a hint has to draw again."""
 SHORTEST = 2.0
 """Seconds for them at least: a busy machine takes a tenth of a short audit for nothing."""
-OF_STEPS = 1e-3
-"""Of that, for steps after the first, which are called short only where they are so by far."""
 FEWEST_COORDINATES = 2
 """Of which the record's own gradient leaves fewer than two, however few the others are."""
-PURPOSE = 0xD1A6
-"""Folded into the audit's key: the audit's own keys come from splitting it."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What is asked about: a record, the code, and outputs of both its sides."""
-
-    record: AuditRecord
-    mechanism: Auditable
-    neighbours: Neighbours
-    key: jax.Array
-    """The audit's own."""
-    deadline: float | None
-    sides: BothSides
-    claim: Claim | None = None
-    """That of the record, with its whole curve."""
-    drawn: dict[int, tuple[Array, Array]] = dataclasses.field(default_factory=dict)
-    """Judged outputs by place, which later questions look at as well: a deadline is for those that are drawn again."""
-
-    @property
-    def share(self) -> float:
-        """Of the record's risk, for all diagnoses."""
-        return SHARE if self.record.verdict == "violation" else HINTS
-
-    @property
-    def rounds(self) -> int:
-        """Steps of a transcript whose gradients may follow what earlier ones released; 1 for any other release."""
-        follows = self.mechanism.kind == "transcript" and _follows_steps(self.mechanism)
-        return (self.sides.layout().rounds or 1) if follows else 1
-
-    @property
-    def risk(self) -> float:
-        """For all diagnoses but that of later steps."""
-        return self.share * self.record.risk * (1 - OF_STEPS if self.rounds > 1 else 1)
-
-    @property
-    def own_key(self) -> jax.Array:
-        """None of those that the audit drew from."""
-        return fold_in(self.key, PURPOSE)
-
-    def outputs(self, coordinates: int, *, place: int = 0) -> tuple[Array, Array]:
-        """Outputs of both sides: of traced code fresh ones, others at every place; of foreign code the judged ones."""
-        most = min(most_looked_at(coordinates), self.record.trials_planned // 2)
-        judged = audit_keys(self.key)
-        keys = judged.without, judged.with_record
-        if not is_foreign(self.mechanism):
-            keys = both_keys(fold_in(self.own_key, PURPOSE) if place else self.own_key)
-        most = max(FEWEST_TRIALS, most)
-        known = self.drawn.get(place)
-        if known is not None and len(known[0]) >= most:
-            return known[0][:most], known[1][:most]
-        found = drawn_in_time(self.sides, keys, most, deadline=self.deadline)
-        if is_foreign(self.mechanism):
-            self.drawn[place] = found
-        return found
+FOLLOWS = {"silent": "repeated", "told_noise": "same_seeds"}
+"""Hints after which another says nothing new: trials without noise are equal, and little noise covers little."""
 
 
 def explain(
@@ -155,7 +95,7 @@ def explain(
     if record.diagnoses:
         return record
     began = time.monotonic()
-    asked = _Asked(
+    asked = Asked(
         record=record,
         mechanism=mechanism,
         neighbours=neighbours,
@@ -174,16 +114,20 @@ def explain(
     return dataclasses.replace(record, diagnoses=answers, seconds=record.seconds + time.monotonic() - began)
 
 
-def _of_outputs(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+def _of_outputs(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     try:
         with contained():
-            return _with_later_steps(asked, _answers(asked, read_as))
+            answers = _with_later_steps(asked, _answers(asked, read_as))
+            if any(answer.wrong for answer in answers) or not is_foreign(asked.mechanism):
+                return answers
+            first, _ = asked.outputs(asked.sides.layout().entries)
+            return (*_on_same_seeds(asked, read_as, first, risk=asked.aside), *answers)
     except Exception as error:
         lines = str(error).strip().splitlines()
         return (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
 
 
-def _without_violation(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+def _without_violation(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     """What a replay finds wrong, if it costs little beside the trials, or the outputs of code that is not replayed."""
     record, mechanism = asked.record, asked.mechanism
     if never_varied(record):
@@ -208,31 +152,62 @@ def _without_violation(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagn
     return tuple({found.code: found for found in reversed(hints)}.values())[::-1]
 
 
-def _hints(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+def _hints(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     record, layout, risk = asked.record, asked.sides.layout(), asked.share * asked.record.risk
     first, second = asked.outputs(layout.entries)
+    cut = is_cut(first, second)
+    on_seeds = _on_same_seeds(asked, read_as, first, risk=risk / 2)
     found = (
         unvarying(first, second, layout=layout),
         repeating(first, second, continuous=law(record) != "any", risk=risk / 2),
-        on_same_seeds(
-            record, asked.neighbours, asked.sides, first, key=asked.own_key, risk=risk / 2, deadline=asked.deadline
-        ),
+        *(one for one in on_seeds if not cut or one.code == "no_part"),
     )
-    # rows that are as long as a release need not be gradients
-    known = asked.mechanism.gradients_told or made_of_gradients(asked.neighbours)
     try:
-        answers = _answers(asked, read_as) if known else _of_the_claim(asked, asked.risk, whole=False)
+        answers = _answers(asked, read_as) if _known(asked) else _of_the_claim(asked, asked.risk, whole=False)
         answers = _with_later_steps(asked, answers)
     except Exception:
         # what fails here costs nothing that was found before
         answers = ()
-    told = worth_a_look(answers, is_sum=is_noisy_sum(answers))
-    # a trial without noise is equal to another one
-    known = "repeated" if any(hint.code == "silent" for hint in told) else ""
-    return (*(hint for hint in found if hint is not None and hint.code != known), *told)
+    looks_wrong = worth_a_look(answers, is_sum=is_noisy_sum(answers), cut=cut)
+    codes = {hint.code for hint in looks_wrong}
+    said = {FOLLOWS[code] for code in codes & FOLLOWS.keys()}
+    return (*(hint for hint in found if hint is not None and hint.code not in said), *looks_wrong)
 
 
-def _lines(asked: _Asked, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...], bool]:
+def _known(asked: Asked) -> bool:
+    """Whether somebody says what the gradients are; rows that are as long as a release need not be."""
+    return bool(asked.mechanism.gradients_told or made_of_gradients(asked.neighbours))
+
+
+def _on_same_seeds(asked: Asked, read_as: Neighbours | None, drawn: Array, *, risk: float) -> tuple[Diagnosis, ...]:
+    return on_same_seeds(
+        asked.record,
+        asked.neighbours,
+        asked.sides,
+        drawn,
+        told=_told(asked, read_as) if _known(asked) else None,
+        key=asked.own_key,
+        risk=risk,
+        deadline=asked.deadline,
+    )
+
+
+def _told(asked: Asked, read_as: Neighbours | None) -> Told | None:
+    """What is known of one step: gradients, and the numbers of its noise; None where they do not fit the release."""
+    clip, noise_multiplier, rate = stated(asked.record)
+    try:
+        return Told.of(_gradients(asked, read_as), clip=clip, noise_multiplier=noise_multiplier, rate=rate)
+    except ValueError:
+        return None
+
+
+def _first_step(asked: Asked, *sides: Array) -> tuple[Array, ...]:
+    """Of a transcript whose later gradients nobody knows; another release as it is."""
+    rows = (np.asarray(side).reshape(len(side), asked.rounds, -1) for side in sides)
+    return tuple(own[:, 0] for own in rows)
+
+
+def _lines(asked: Asked, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...], bool]:
     """Lines of code that look wrong, or what keeps them from being found; and whether all was seen to be as stated."""
     if asked.deadline is not None and time.monotonic() >= asked.deadline:
         return (), False
@@ -241,7 +216,7 @@ def _lines(asked: _Asked, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...]
     return line_answers(asked.mechanism, neighbours, key=asked.own_key, stated=stated, brief=brief)
 
 
-def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     record, mechanism, neighbours = asked.record, asked.mechanism, asked.neighbours
     if mechanism.kind not in ("vector", "transcript"):
         return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
@@ -275,7 +250,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
     layout, (first, second) = asked.sides.layout(), asked.outputs(signal.dimension)
     shown, remarks = "its outputs show", ()
     if asked.rounds > 1:
-        first, second = (side.reshape(len(side), asked.rounds, -1)[:, 0] for side in (first, second))
+        first, second = _first_step(asked, first, second)
         shown, remarks = "its first step shows", (not_asked(FIRST_STEP.format(rounds=asked.rounds)),)
         layout = dataclasses.replace(layout, rounds=None)
     # where no number of the noise is known, or none of later steps, the claim alone is asked as well
@@ -296,6 +271,11 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
     answers += remarks
     if any(answer.wrong for answer in answers):
         return answers
+    if mechanism.gradients_told is not None and clip is not None and noise_multiplier is not None:
+        numbers = Told.of(seen, clip=clip, noise_multiplier=noise_multiplier, rate=rate)
+        scale = told_noise(first, second, numbers, risk=asked.aside)
+        if scale is not None:
+            return (scale, *answers)
     if not untold:
         taken = told or not any(answer.code == "batches" and answer.estimate for answer in answers)
         clipped = read_signal(seen, clip=clip)
@@ -312,7 +292,7 @@ def _answers(asked: _Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]
     )
 
 
-def _with_later_steps(asked: _Asked, answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+def _with_later_steps(asked: Asked, answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
     """The answers, and of a transcript whose gradients follow its weights whether every step has its own noise."""
     if asked.rounds == 1:
         return answers
@@ -326,19 +306,14 @@ def _with_later_steps(asked: _Asked, answers: tuple[Diagnosis, ...]) -> tuple[Di
 
 def _adds_up_steps(record: AuditRecord, mechanism: Auditable) -> bool:
     """Whether one output holds several steps, or nobody says how many, whose gradients may follow earlier steps."""
-    return _follows_steps(mechanism) and record.releases == "final" and steps_of(record) != 1
-
-
-def _follows_steps(mechanism: Auditable) -> bool:
-    """Whether gradients may follow earlier steps; those of simulators without a network stay as they are."""
-    return mechanism.gradients_told is not None or mechanism.coordinates is not None
+    return follows_steps(mechanism) and record.releases == "final" and steps_of(record) != 1
 
 
 MATRIX = 2
 """Axes of a dataset whose rows are gradients."""
 
 
-def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = True) -> tuple[Diagnosis, ...]:
+def _of_the_claim(asked: Asked, risk: float, *, place: int = 0, whole: bool = True) -> tuple[Diagnosis, ...]:
     """What needs nothing but outputs and the claim; beside what is clear noise is not measured.
 
     Where the ``whole`` release is a number of the data plus noise, by its claim, its noise is asked about. The interval
@@ -386,9 +361,7 @@ def _of_the_claim(asked: _Asked, risk: float, *, place: int = 0, whole: bool = T
         return ()
 
 
-def _one_by_one(
-    asked: _Asked, first: Array, second: Array, batches: Sampled | None, *, risk: float
-) -> Diagnosis | None:
+def _one_by_one(asked: Asked, first: Array, second: Array, batches: Sampled | None, *, risk: float) -> Diagnosis | None:
     """Of a transcript: whether a step shows more than the claim allows one; all of it, where it names no step."""
     if asked.rounds == 1 or asked.claim is None:
         return None
@@ -396,7 +369,7 @@ def _one_by_one(
     return step_moves(first, second, rounds=asked.rounds, allowed=allowed_to_any(of_a_step), risk=risk)
 
 
-def _gradients(asked: _Asked, read_as: Neighbours | None) -> Neighbours:
+def _gradients(asked: Asked, read_as: Neighbours | None) -> Neighbours:
     """The gradients that the mechanism makes of the pair; where it does not say, the pair's rows, if they can be."""
     if read_as is not None and read_as is not asked.neighbours and made_of_gradients(read_as):
         return read_as

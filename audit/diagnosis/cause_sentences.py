@@ -36,6 +36,8 @@ QUESTIONS = {
     "constant": "does the release vary?",
     "no_part": "does the record take part?",
     "same_seeds": "on the same seeds, does the record move the release by more than the claim allows?",
+    "ends": "on the same seeds, is the noise that is added normal?",
+    "told_noise": "is there as much noise as stated?",
     "l1_ratio": "is there enough Laplace noise for the movement in the l1 norm?",
 }
 
@@ -61,6 +63,7 @@ CAUSES = {
     "divided_by_little": "the release is divided by almost nothing",
     "empty_batch": "an empty batch gets no noise",
     "fixed_batches": "batches are fixed, in size or order",
+    "gradients_otherwise": "gradients= gives other gradients than the code clips",
     "key_again": "a key or a draw is used more than once",
     "kept_state": "noise from one trial carries over to the next",
     "l2_for_l1": "it is enough for the l2 norm, as when gradients clipped in the l2 norm get noise for an l1 bound",

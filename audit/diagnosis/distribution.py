@@ -127,15 +127,25 @@ def _equal_pairs(values: Array, *, ends: bool) -> int:
     return int(np.sum(counts * (counts - 1) // 2))
 
 
+def on_a_grid(values: Array) -> bool:
+    """Whether different float32 values, in order, are multiples of their smallest distance, and not few of those.
+
+    A floating-point format is a grid too, but one of which few places are taken.
+    """
+    if len(values) < 3:
+        return False
+    span, step = float(np.ptp(values)), float(np.diff(values.astype(float)).min())
+    # the smallest distance is rounded, and all of them together are less so
+    places = values / (span / max(round(span / step), 1))
+    return bool(np.abs(places).max() < 4 * len(values) and np.abs(places - np.round(places)).max() < 1e-3)
+
+
 def _grid(values: Array) -> str:
     """The grid on which float32 values lie, where it is a plain one."""
+    if on_a_grid(values):
+        return f", all of them multiples of {float(np.diff(values.astype(float)).min()):.4g}"
     if len(values) < 3:
         return ""
-    step = float(np.diff(values.astype(float)).min())
-    places = values / step
-    # a floating-point format is a grid too, but one of which few places are taken
-    if np.abs(places).max() < 4 * len(values) and np.abs(places - np.round(places)).max() < 1e-3:
-        return f", all of them multiples of {step:.4g}"
     if not np.any(values.view(np.uint32) & 0xFFFF):
         return ", all of them bfloat16 numbers"
     return ", all of them float16 numbers" if np.all(values.astype(np.float16) == values) else ""

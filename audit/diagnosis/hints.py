@@ -15,7 +15,10 @@ from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.noise import Array
 from audit.diagnosis.presence import chance_of_equals
 from audit.diagnosis.rank import NO_NOISE
-from audit.diagnosis.same_seeds import moves_too_far, took_no_part
+from audit.diagnosis.same_seeds import Movements, against_gradient, ends, moves_too_far, took_no_part
+from audit.diagnosis.scale import SAME_LENGTH
+from audit.diagnosis.told_by_record import law
+from audit.diagnosis.told_noise import Told
 from audit.power.less_noise import sampled
 from audit.record.diagnosis_answer import LAWS, NO_HINTS, Diagnosis
 from audit.record.record import AuditRecord
@@ -23,14 +26,18 @@ from audit.trials.both_sides import BothSides
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
-OF_TRIALS = 40
-"""One pair of runs on the same seed for so many planned trials: a twentieth more."""
 JOINED = 24
-"""Runs in which the record takes part, of those."""
-FEWEST_PAIRS = 8
+"""Runs on the same seed in which the record takes part."""
+OF_TRIALS = 4
+"""One pair of such runs for so many planned trials, at most."""
+OFTEN = 0.02
+"""Share of numbers from which on a value is one to which releases are cut."""
+FEWEST_ROWS = 20
+OF_NUMBERS = ("bare", "repeated")
+"""Questions about values that come again, which they do in a release that was rounded or cut."""
 OF_A_SUM = (
     *("ratio", "rate", "batches", "steps", "shared", "noise_and_batches", "scale_by_trial", "scale_by_record"),
-    *("step_noise", "step_moves"),
+    *("step_noise", "step_moves", "told_noise"),
 )
 """Questions that take the release for a sum and its noise, which it is not if it was bent, rounded or cut."""
 
@@ -41,9 +48,26 @@ def is_noisy_sum(answers: Sequence[Diagnosis]) -> bool:
     return bool(laws) and not any(laws)
 
 
-def worth_a_look(answers: Sequence[Diagnosis], *, is_sum: bool) -> tuple[Diagnosis, ...]:
+def is_cut(first: Array, second: Array) -> bool:
+    """Whether half of the numbers often take one value, or many releases have the greatest length.
+
+    Something after the noise rounds or cuts them then. Releases that are zero throughout are left out.
+    """
+    rows = np.concatenate([np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)])
+    rows = rows[np.any(rows != 0, axis=1)]
+    if len(rows) < FEWEST_ROWS:
+        return False
+    pile = max(int(OFTEN * len(rows)), 2)
+    ordered = np.sort(rows, axis=0)
+    piled = np.any(ordered[pile:] == ordered[:-pile], axis=0)
+    lengths = np.linalg.norm(rows, axis=1)
+    longest = np.count_nonzero(lengths > (1 - SAME_LENGTH) * lengths.max())
+    return bool(2 * np.count_nonzero(piled) >= len(piled) or longest > pile)
+
+
+def worth_a_look(answers: Sequence[Diagnosis], *, is_sum: bool, cut: bool = False) -> tuple[Diagnosis, ...]:
     """The answers 'wrong' that no right code gives; where the release may be no noisy sum, fewer of them."""
-    skipped = (*NO_HINTS, *(() if is_sum else OF_A_SUM))
+    skipped = (*NO_HINTS, *(() if is_sum and not cut else OF_A_SUM), *(OF_NUMBERS if cut else ()))
     return tuple(found for found in answers if found.wrong and not found.follows and _is_told(found, skipped))
 
 
@@ -59,29 +83,47 @@ def on_same_seeds(
     sides: BothSides,
     drawn: Array,
     *,
+    told: Told | None,
     key: jax.Array,
     risk: float,
     deadline: float | None,
-) -> Diagnosis | None:
-    """Whether the record takes part, and moves one step no further than the claim allows; ``drawn`` without it."""
-    batches = sampled(record.claim)
-    rate = 1.0 if batches is None else batches.rate
+) -> tuple[Diagnosis, ...]:
+    """Whether the record takes part, and what it adds to one step: how far, where to, and to which noise.
+
+    ``drawn`` without it; ``told`` of the gradients. A third of the risk for each of three questions.
+    """
+    of_batches = sampled(record.claim)
+    rate = 1.0 if of_batches is None else of_batches.rate
     pairs = min(record.trials_planned // OF_TRIALS, math.ceil(JOINED / rate))
-    if pairs < FEWEST_PAIRS:
-        return None
-    pair = drawn_in_time(sides, (key, key), pairs, deadline=deadline)
+    try:
+        pair = drawn_in_time(sides, (key, key), pairs, deadline=deadline)
+    except TimeoutError:
+        return ()
     first, second = (side.reshape(len(side), -1) for side in pair)
-    steps = 1 if batches is None else batches.steps
-    unused = took_no_part(first, second, rate=1 - (1 - rate) ** steps, risk=risk / 2)
+    steps = 1 if of_batches is None else of_batches.steps
+    unused = took_no_part(first, second, rate=1 - (1 - rate) ** steps, risk=risk / 3)
     one_step = record.releases in ("", "update") and record.claim.times == steps == 1
-    if batches is not None and record.releases == "transcript" and np.ndim(drawn) == 3:
+    if of_batches is not None and record.releases == "transcript" and np.ndim(drawn) == 3:
         # before the first step nothing differs but the record; later ones start from other weights
         first, second, drawn, one_step = pair[0][:, 0], pair[1][:, 0], drawn[:, 0], True
-    if unused is not None or not one_step or neighbours.relation == "substitution" or neighbours.group != 1:
-        return unused
+    if unused is not None:
+        return (unused,)
+    if not one_step or neighbours.relation == "substitution" or neighbours.group != 1:
+        return ()
+    found = Movements.of(first, second, rate=rate)
+    if found is None:
+        return ()
     allowed = allowed_to_normal(record.claim, delta=record.report_delta)
-    allowed = allowed if batches is None else 1 / batches.noise_multiplier
-    return moves_too_far(first, second, drawn, allowed=allowed, rate=rate, risk=risk / 2)
+    allowed = allowed if of_batches is None else 1 / of_batches.noise_multiplier
+    known = told if told is not None and told.signal.dimension == first.shape[1] else None
+    batches = 0.0 if rate == 1 else None if known is None else known.batches
+    clipped = known.signal.length if known is not None and known.stated is not None else None
+    answers = [moves_too_far(found, drawn, allowed=allowed, rate=rate, clipped=clipped, risk=risk / 3)]
+    if law(record) == "normal" and batches is not None:
+        answers.append(ends(found, drawn, batches=batches, risk=risk / 3))
+    if known is not None and not known.signal.assumed:
+        answers.append(against_gradient(found, known.signal.moves, adds=neighbours.relation == "add_remove"))
+    return tuple(one for one in answers if one is not None)
 
 
 def unvarying(first: Array, second: Array, *, layout: Layout) -> Diagnosis | None:
@@ -91,6 +133,9 @@ def unvarying(first: Array, second: Array, *, layout: Layout) -> Diagnosis | Non
     """
     rows = np.concatenate([np.asarray(side).reshape(len(side), -1) for side in (first, second)])
     still = np.all(rows == rows[0], axis=0)
+    # where others often have its value, something after the noise cuts it
+    often = [value for value in np.unique(rows[0, still]) if np.mean(rows[:, ~still] == value) > OFTEN]
+    still &= ~np.isin(rows[0], often)
     found = still.reshape(-1, layout.size)
     for part in layout.slices:
         found[:, part] &= ~found[:, part].all()

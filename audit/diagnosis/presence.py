@@ -9,6 +9,7 @@ import numpy as np
 
 from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.coordinate_names import places
+from audit.diagnosis.distribution import on_a_grid
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import binom, chi2, poisson, student
@@ -202,7 +203,8 @@ def bare_values(
 
     Sums of batches come again where nothing hides them, however much they vary. A value that one side alone takes is
     as likely to be the other's where the record changes nothing: a sign test of these at half of the risk, shared by
-    the coordinates that both sides together choose. Where ``continuous`` noise is stated no value comes again.
+    the coordinates that both sides together choose. Where ``continuous`` noise is stated no value comes again, unless
+    it is drawn on a fine grid.
     """
     count = min(len(first), len(second))
     sides = [np.asarray(side)[:count].reshape(count, -1) for side in (first, second)]
@@ -215,7 +217,9 @@ def bare_values(
     for place in few:
         without, with_record = (np.unique(side[:, place].astype(np.float32)) for side in sides)
         alone = [len(np.setdiff1d(without, with_record)), len(np.setdiff1d(with_record, without))]
-        chance = 0.0 if continuous else float(binom.sf(max(alone) - 1, sum(alone), 0.5))
+        both = np.union1d(without, with_record)
+        surely = continuous and not (len(both) > COARSE and on_a_grid(both))
+        chance = 0.0 if surely else float(binom.sf(max(alone) - 1, sum(alone), 0.5))
         p_values[place] = min(1.0, 4 * len(few) * chance)
     found = p_values < risk
     if not found.any():

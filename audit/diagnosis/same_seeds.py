@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,25 +11,39 @@ from audit.diagnosis.cause_sentences import OTHERS, answer
 from audit.diagnosis.claim_alone import looks_normal
 from audit.diagnosis.noise import Array
 from audit.record.diagnosis_answer import Diagnosis
-from guarantees.numerics.distributions import chi2
+from guarantees.numerics.distributions import chi2, student
 from guarantees.numerics.rounding import at_least, at_most
 
-FEWEST = 8
-"""Runs in which the record moves the release, for its movement to be known."""
+FEWEST = 20
+"""Runs in which the record joins the batch, on average, for its movement to be known."""
 EQUAL = 1e-4
 """Share of the longest movement by which two may differ and be one: outputs are rounded."""
+DISTINCT = 0.5
+"""Share of different numbers below which a release is discrete."""
 ONCE = 0.25
 """Share of movements that may come once."""
 BENT = 1.1
 """Factor by which noise of other trials may be larger than it looks where some movements come once."""
-ERRORS = 4.0
-"""Standard errors within which the record joins as many batches as are due."""
+ERRORS = 2.5
+"""Standard errors within which outputs move as often as the record joins batches; batches of others move them more."""
+ERRORS_OF_SEVERAL = 1.0
+"""The same where the record does not always move them alike."""
+LONGER = 1.03
+"""Times its due length from which on a movement is called longer."""
+LIGHT = 0.5
+"""Excess kurtosis by which ends are called lighter; a sum of twelve uniform draws has -0.1."""
+ASIDE = 0.1
+"""Share of a movement's length that rounding and a gradient in lower precision do not explain."""
 
 
 def took_no_part(without: Array, with_record: Array, *, rate: float, risk: float) -> Diagnosis | None:
     """Whether outputs of the same seeds are equal bit for bit, though the record joins each batch at this rate."""
     chance = (1 - rate) ** len(without)
     if chance >= risk or not np.array_equal(without, with_record):
+        return None
+    # an answer of few values, or what is rounded or cut, may well be the same
+    varying = without[:, np.any(without != without[0], axis=0)]
+    if len(np.unique(varying)) < DISTINCT * varying.size:
         return None
     return answer(
         "no_part",
@@ -42,50 +57,136 @@ def took_no_part(without: Array, with_record: Array, *, rate: float, risk: float
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Movements:
+    """By how much the record moves the release on the same seeds, where other draws stay the same."""
+
+    different: Array
+    """Movements that come again, once each: noise never gives one twice, so that they have none."""
+    once: bool
+    """Whether some come once, as where something after the noise bends them."""
+
+    @classmethod
+    def of(cls, without: Array, with_record: Array, *, rate: float) -> Movements | None:
+        """None where the record does not join batches at the stated rate, or too many movements come once."""
+        moved = np.asarray(with_record, np.float64) - without
+        taken = moved[np.any(moved != 0, axis=1)]
+        due, error = rate * len(moved), math.sqrt(rate * (1 - rate) * len(moved))
+        if due < FEWEST or abs(len(taken) - due) > ERRORS * error:
+            return None
+        largest = float(np.abs(taken).max())
+        _, places, counts = np.unique(
+            np.round(taken / (EQUAL * largest)), axis=0, return_index=True, return_counts=True
+        )
+        once = int(np.count_nonzero(counts == 1))
+        if once > ONCE * len(taken):
+            return None
+        # several movements may also be those of batches in which others are exchanged, and these move more often
+        if len(counts) > 1 and len(taken) - due > ERRORS_OF_SEVERAL * error:
+            return None
+        return cls(different=taken[places[counts > 1]], once=once > 0)
+
+
 def moves_too_far(
-    without: Array, with_record: Array, drawn: Array, *, allowed: float, rate: float, risk: float
+    found: Movements, drawn: Array, *, allowed: float, rate: float, clipped: float | None, risk: float
 ) -> Diagnosis | None:
     """Whether the record moves the release further than ``allowed``, in deviations of what varies along that way.
 
-    Where the other draws stay the same, the difference of two outputs of one seed is what the record adds, and zero
-    where it is not in the batch. Noise never gives one difference twice: those which come again have none, and
-    nothing that is done after the noise bends them. Where some come once, what bends those may shrink the noise of
-    all, by less than ``BENT``. Along the longest, outputs without the record, ``drawn`` for themselves, vary by the
-    noise and the batch: no less than by the noise, so that ``(n - 1) s^2 allowed^2 / d^2`` is at least chi-square.
-    Nothing is said where the record does not join batches at the stated rate, or outputs do not look normal.
+    Nothing that is done after the noise bends movements that come again. Where some come once, what bends those may
+    shrink the noise of all, by less than ``BENT``. Along the longest, outputs without the record, ``drawn`` for
+    themselves, vary by the noise and the batch: no less than by the noise, so that ``(n - 1) s^2 allowed^2 / d^2`` is
+    at least chi-square. Nothing is said where outputs do not look normal. ``clipped``: the length of its gradient as it
+    should be clipped, where that is told; a longer movement is no fault of the noise, unless the release is multiplied.
     """
-    moved = np.asarray(with_record, np.float64) - without
-    taken = moved[np.any(moved != 0, axis=1)]
-    due = rate * len(moved)
-    if len(taken) < FEWEST or abs(len(taken) - due) > ERRORS * math.sqrt(due * (1 - rate)):
+    if not math.isfinite(allowed):
         return None
-    largest = float(np.abs(taken).max())
-    _, places, counts = np.unique(np.round(taken / (EQUAL * largest)), axis=0, return_index=True, return_counts=True)
-    once = int(np.count_nonzero(counts == 1))
-    if once > ONCE * len(taken) or not math.isfinite(allowed):
-        return None
-    allowed *= BENT if once else 1.0
-    different = taken[places[counts > 1]]
-    lengths = np.linalg.norm(different, axis=1)
+    allowed *= BENT if found.once else 1.0
+    lengths = np.linalg.norm(found.different, axis=1)
     farthest = int(np.argmax(lengths))
-    along = np.asarray(drawn, np.float64).reshape(len(drawn), -1) @ (different[farthest] / lengths[farthest])
+    along = np.asarray(drawn, np.float64).reshape(len(drawn), -1) @ (found.different[farthest] / lengths[farthest])
     if not along.std() > 0 or not looks_normal(along):
         return None
-    degrees = len(along) - 1
-    ratio = float(lengths[farthest] / along.std(ddof=1))
-    p = min(1.0, len(different) * float(chi2.cdf(degrees * (allowed / ratio) ** 2, degrees)))
-    if ratio <= allowed or p >= risk:
+    degrees, length, deviation = len(along) - 1, float(lengths[farthest]), float(along.std(ddof=1))
+    p = min(1.0, len(lengths) * float(chi2.cdf(degrees * (allowed * deviation / length) ** 2, degrees)))
+    if length <= allowed * deviation or p >= risk:
         return None
     batch = "" if rate == 1 else ", when it is in the batch,"
+    too_far = ("larger_bound", "clipped_apart", "moves_others")
+    longer = clipped is not None and length > LONGER * clipped
     return answer(
         "same_seeds",
         wrong=True,
-        measured=f"with the same seeds the record{batch} moves the release by {at_least(ratio, '.3g')} times the "
-        f"deviation of all that varies along its way, and the claim allows {at_most(allowed, '.3g')} times that of "
-        "the noise",
-        causes=("larger_bound", "clipped_apart", "moves_others", "less_noise", OTHERS),
+        measured=f"with the same seeds the record{batch} moves the release by {length:.3g}, for which the claim needs "
+        f"noise of deviation {at_least(length / allowed, '.3g')}; along that way noise and batches together have "
+        f"{at_most(deviation, '.3g')}",
+        causes=(*too_far, "less_noise", OTHERS) if longer else ("less_noise", *too_far, OTHERS),
         p_value=p,
         risk=risk,
         assumes="the same seed gives the same noise and the same batch of other records on both datasets; normal noise",
-        estimate=ratio,
+        estimate=length / deviation,
+    )
+
+
+def ends(found: Movements, drawn: Array, *, batches: Array | float, risk: float) -> Diagnosis | None:
+    """Whether noise that is added as it is has lighter ends than normal noise.
+
+    One movement on all seeds says that the release is a sum, whose noise nothing bends or cuts afterwards. With ``He4``
+    the fourth polynomial of Hermite its mean over a trial's coordinates, each over its own deviation, is at least
+    ``-2 r^2``, where at most the share r of a coordinate's variance is that of the batch (``batches``): no law has an
+    excess kurtosis below -2. Heavier ends than normal ones, as of Laplace noise, are not accused.
+    """
+    if found.once or len(found.different) > 1:
+        return None
+    rows = np.asarray(drawn, np.float64).reshape(len(drawn), -1)
+    varies = rows.std(axis=0) > 0
+    rows = rows[:, varies]
+    if not rows.size:
+        return None
+    rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    each = np.mean(rows**4 - 6 * rows**2 + 3, axis=1)
+    due = -2 * float(np.mean(np.broadcast_to(batches, varies.shape)[varies] ** 2))
+    error = max(float(each.std(ddof=1)), 1e-300) / math.sqrt(len(each))
+    # deviations of n trials make the mean of fourth powers 3 (n - 1) / (n + 1)
+    kurtosis = float(each.mean()) + 6 / (len(rows) + 1)
+    p = float(student.cdf((kurtosis - due) / error, len(each) - 1))
+    if p >= risk or kurtosis > due - LIGHT:
+        return None
+    return answer(
+        "ends",
+        wrong=True,
+        measured=f"the noise ends earlier than normal noise does (excess kurtosis {kurtosis:.2g}; normal noise has 0, "
+        "uniform noise -1.2), so that outputs near its ends give the record away. With the same seeds the record moves "
+        "the release by one constant, so nothing cuts the noise afterwards. Draw normal noise",
+        causes=(),
+        p_value=p,
+        risk=risk,
+        assumes="the same seed gives the same noise and the same batch of other records on both datasets",
+        estimate=kurtosis,
+    )
+
+
+def against_gradient(found: Movements, gradient: Array, *, adds: bool) -> Diagnosis | None:
+    """Whether the record moves the release where its gradient is zero, or against it, whatever clips it.
+
+    However a gradient or its parts are clipped or scaled, each number of it keeps its sign, or all change it.
+    """
+    if found.once:
+        return None
+    signs = np.sign(gradient)
+    squares = found.different**2
+    whole = squares.sum(axis=1)
+    lost = [np.where(found.different * way > 0, 0.0, squares).sum(axis=1) for way in (signs, -signs)]
+    share = float(np.sqrt(np.minimum(*lost) / whole).max())
+    if share < ASIDE:
+        return None
+    return answer(
+        "direction",
+        wrong=True,
+        measured=f"with the same seeds {share:.0%} of the length by which the record moves the release is against its "
+        "gradient, or where that is zero, which no clipping explains",
+        causes=("moves_others", *(("count_divides",) if adds else ()), "gradients_otherwise"),
+        p_value=0.0,
+        risk=0.0,
+        assumes="gradients= gives what the code clips, in the coordinates of the release",
+        estimate=share,
     )

@@ -24,6 +24,14 @@ READ_ONLY = re.compile(r"(?<=^ValueError: )(output array|assignment destination)
 """What NumPy says where code changes the records that it was given."""
 
 
+SEED_REFUSED = re.compile(
+    r"^(OverflowError: Python int too large to convert to C (long|int)|ValueError: Seed must be between .*)$",
+    re.MULTILINE,
+)
+"""What jax.random.key and numpy.random.seed say of a seed of 64 bits."""
+TAKE_LESS = "if this is the trial's seed, it has 64 bits: use seed % 2**32, which no two trials of a dataset share"
+
+
 ARRAYS = ("numpy", "torch")
 """Libraries whose arrays may have no rows; JAX's have the shapes that the program was traced with."""
 NO_ROWS = (
@@ -125,6 +133,7 @@ def own_traceback(error: BaseException) -> str:
         return _unqualified("".join(told.format_exception_only()))
     told.stack = left
     said = "".join(told.format(chain=False))
+    said = SEED_REFUSED.sub(rf"\g<0>; {TAKE_LESS}", said)
     return READ_ONLY.sub(r"\g<0>: all trials get the same records, so work on a copy", said)
 
 

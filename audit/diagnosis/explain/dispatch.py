@@ -21,6 +21,7 @@ from audit.trials.keys import require_key
 from guarantees.checks import AboveZero, checked
 from guarantees.families.event_text import noise_multiplier_of
 from mechanisms.contract import mechanism as as_mechanism
+from mechanisms.pairs.gradient_pairs import told_pair
 from mechanisms.pairs.neighbours import materialise
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 TRACERS: dict[str, str] = {"jax": "audit.diagnosis.explain.jaxprs", "torch": "audit.diagnosis.explain.torch_code"}
 """The module that follows each kind of code (``Described.tracer``); its function ``follow`` is a Tracer."""
+TELL_GRADIENTS = {"loss", "gradients"}
+"""Parameters of the user's code that tell its gradients."""
 RISK = 1e-4
 """Probability at most of saying of batches with the claim's rate that they always hold the record."""
 MOST_RUNS = 40
@@ -193,8 +196,9 @@ def explain(
       Findings with their lines, what each release cost, and what could not be followed.
 
     Raises:
-      TypeError: ``mechanism`` is not a mechanism, or ``key`` not a key.
-      ValueError: ``claim`` is about other neighbours or other steps, as ``audit.run_audit`` says it.
+      TypeError: ``mechanism`` is not a mechanism, ``key`` not a key, or its ``loss=`` cannot be differentiated.
+      ValueError: ``claim`` is about other neighbours or other steps, or ``gradients=`` fails, as ``audit.run_audit``
+        says it.
 
     Examples:
       >>> import audit, jax, mechanisms
@@ -208,6 +212,9 @@ def explain(
     step = as_mechanism(mechanism)
     if claim is not None:
         require_matching(step, neighbours, claim)
+    if TELL_GRADIENTS & step.parameters.keys():
+        # what `run` refuses is refused here as well
+        told_pair(neighbours, step)
     stated = stated_by(claim, step.parameters, neighbours, clip=clip, noise_multiplier=noise_multiplier)
     told = replayed(step, neighbours, key=key, stated=stated)
     if claim is not None and told.rounds:

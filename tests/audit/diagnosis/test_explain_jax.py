@@ -330,3 +330,16 @@ def test_numbers_of_few_bits_that_agree_by_chance_are_no_second_use_of_a_key(coa
         return [rows.sum(0)[number % 2] * (1 + number) / 40 + coarse(own) for number, own in enumerate(noise[:, 0])]
 
     assert Kind.KEY_USED_TWICE not in {found.kind for found in told(step).findings}
+
+
+def test_a_loss_that_cannot_be_differentiated_is_refused_as_in_an_audit():
+    training = mechanisms.jax_training(
+        lambda key: jnp.zeros(3),
+        lambda key, weights, batch, mask: (weights, jnp.sum(mask[:, None] * batch, 0)),
+        mechanisms.sampling.poisson(rate=0.5, steps=1),
+        steps=1,
+        loss=lambda weights, record: weights,
+    )
+    pair = mechanisms.add_record(np.ones((3, 3), np.float32), np.ones(3, np.float32))
+    with pytest.raises(TypeError, match="cannot be differentiated"):
+        explain(training, pair, key=KEY)

@@ -38,7 +38,7 @@ def step(seed, g, *, clip=clipped, noise=None, total=lambda c: c.sum(0), after=l
     return after(total(clip(g[taken])) + drawn, len(taken))
 
 
-def hinted(code, pair=PAIR, *, claim=CLAIM, told=True, trials=2000, releases="update", key=0):
+def hinted(code, pair=PAIR, *, claim=CLAIM, told=True, trials=2000, releases="update", key=0, settled=True):
     """What an audit with a poor score hints at, by code."""
     mechanism = mechanisms.callable_step(code, releases=releases, **(TOLD if told else {}))
     record = audit.run_audit(
@@ -50,7 +50,7 @@ def hinted(code, pair=PAIR, *, claim=CLAIM, told=True, trials=2000, releases="up
         risk=0.05,
         key=jax.random.key(key),
     )
-    assert record.verdict == "no_violation_found", record.reason
+    assert record.verdict == "no_violation_found" or (record.verdict == "inconclusive" and not settled), record.reason
     return {answer.code: answer.says for answer in record.diagnoses}
 
 
@@ -119,6 +119,98 @@ def test_every_bug_gets_a_hint(name):
     code, kind, says = BUGS[name]
     longer = mechanisms.add_record(3 * rows, LONG)
     assert says in hinted(code, longer if name == "one seed for both" else PAIR)[kind]
+
+
+def too_little(seed, own, n):
+    """The variance is halved."""
+    return own.normal(0, NOISE / 2**0.5, DIMENSION)
+
+
+def uniform(seed, own, n):
+    return own.uniform(-(3**0.5), 3**0.5, DIMENSION) * NOISE
+
+
+def standardised(g):
+    """Each feature over the batch, as batch normalisation does."""
+    return clipped((g - g.mean(0)) / (g.std(0) + 1e-3))
+
+
+def whole(seed, g, *, clip=clipped):
+    return clip(g).sum(0) + np.random.default_rng(seed).normal(0, NOISE, DIMENSION)
+
+
+ALIKE = mechanisms.add_record(np.tile(SOME * 2, (6, 1)).astype(np.float32) + 0.3 * rows[0], LONG)
+NO_BATCHES = guarantees.gaussian(mu=1 / NOISE)
+FEW = {
+    "the dataset not read": (lambda seed, g: step(seed, rows), CLAIM, "no_part", "bit for bit"),
+    "noise of half the variance": (functools.partial(step, noise=too_little), CLAIM, "told_noise", "clip 1 needs 1:"),
+    "the same, divided": (
+        functools.partial(step, noise=too_little, after=lambda z, n: z / 5),
+        CLAIM,
+        "told_noise",
+        "which a divisor divides too",
+    ),
+    "uniform noise": (functools.partial(step, noise=uniform), CLAIM, "ends", "Draw normal noise"),
+    "standardised over the batch": (
+        functools.partial(whole, clip=standardised),
+        NO_BATCHES,
+        "direction",
+        "against its gradient",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_few_trials_are_enough_for_a_hint(name):
+    """Below 800 trials all hints were lost."""
+    code, claim, kind, says = FEW[name]
+    told = hinted(code, ALIKE, claim=claim, trials=600, settled=False)
+    assert says in told[kind]
+    assert "same_seeds" not in told or kind != "told_noise"
+
+
+def on_a_grid(size):
+    """Discrete noise, as of a discrete Gaussian law, on sums of whole steps."""
+
+    def noisy(seed, g):
+        batch, own = streams(seed)
+        sums = np.trunc(clipped(g[batch.random(len(g)) < RATE]) / size).sum(0)
+        return (sums + np.round(own.normal(0, NOISE / size, DIMENSION))) * size
+
+    return noisy
+
+
+def in_any_order(seed, g):
+    """The batch is Poisson's, and other records are in it with the same seed."""
+    batch, own = streams(seed)
+    taken = batch.permutation(len(g))[: batch.binomial(len(g), RATE)]
+    return clipped(g[taken]).sum(0) + own.normal(0, NOISE, DIMENSION)
+
+
+def above_threshold(seed, g):
+    """The sparse vector technique: few different answers, equal on most seeds."""
+    rng = np.random.default_rng(seed)
+    threshold = 3 + rng.laplace(0, 4)
+    queries = (clipped(g) > 0.05).sum(0) + rng.laplace(0, 8, DIMENSION)
+    return (np.arange(DIMENSION) == np.argmax(queries >= threshold)).astype(np.float32)
+
+
+RIGHT_ON_FEW = {
+    "plain": step,
+    "divided": functools.partial(step, after=lambda z, n: z / 1.25),
+    "a coarse grid": on_a_grid(1 / 3),
+    "a fine grid": on_a_grid(1 / 64),
+    "in any order": in_any_order,
+    "few answers": above_threshold,
+    "signs": functools.partial(step, after=lambda z, n: np.sign(z)),
+    "a shorter release": functools.partial(step, after=lambda z, n: z / max(1.0, float(np.linalg.norm(z)) / 2)),
+    "each half at its share": functools.partial(step, clip=lambda g: in_halves(g * 2**0.5) / 2**0.5),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT_ON_FEW)
+def test_right_code_gets_no_hint_from_few_trials(name):
+    assert not hinted(RIGHT_ON_FEW[name], ALIKE, trials=600, settled=False)
 
 
 def test_one_release_that_comes_again_may_be_an_empty_batch():

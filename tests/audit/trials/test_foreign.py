@@ -112,6 +112,13 @@ def test_code_that_changes_the_records_is_told_to_copy_them():
     assert last_words(own_traceback(caught.value)).startswith("ValueError: output array is read-only: all trials get ")
 
 
+@pytest.mark.parametrize("use", [jax.random.key, np.random.seed])
+def test_a_generator_that_takes_no_seed_of_64_bits_is_told_what_to_write(use):
+    with pytest.raises((OverflowError, ValueError)) as caught:
+        use(2**64 - 1)
+    assert "use seed % 2**32" in own_traceback(caught.value)
+
+
 def test_the_last_words_of_a_program_name_its_line():
     place = 'File "step.py", line 5, in <module>'
     said = f"CommandError: x. Its standard error: Traceback:\n  {place}\nIndexError: out of range"
