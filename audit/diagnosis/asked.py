@@ -58,7 +58,8 @@ class Asked:
     @property
     def risk(self) -> float:
         """For all diagnoses but those of later steps and of the numbers told."""
-        return self.share * self.record.risk * (1 - OF_NUMBERS - (OF_STEPS if self.rounds > 1 else 0))
+        numbers = OF_NUMBERS if self.mechanism.gradients_told is not None else 0
+        return self.share * self.record.risk * (1 - numbers - (OF_STEPS if self.rounds > 1 else 0))
 
     @property
     def aside(self) -> float:

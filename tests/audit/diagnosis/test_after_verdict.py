@@ -18,6 +18,7 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit.diagnosis import after_verdict as after
+from audit.diagnosis import asked
 from audit.diagnosis.claim_alone import (
     allowed_to_any,
     allowed_to_normal,
@@ -65,7 +66,7 @@ def test_a_violation_says_what_looks_wrong(record):
     assert record.verdict == "violation"
     (says,) = looks_wrong(record.diagnoses)
     assert "its scale depends on the dataset" in says
-    assert sum(d.risk for d in record.diagnoses) == pytest.approx(after.SHARE * record.risk)
+    assert sum(d.risk for d in record.diagnoses) == pytest.approx(asked.SHARE * record.risk)
 
 
 @pytest.mark.long
@@ -144,9 +145,9 @@ def test_a_diagnosis_that_fails_keeps_the_record(record):
 
 def test_outputs_of_traced_code_are_drawn_for_the_diagnosis_with_keys_of_their_own(record):
     used = audit_keys(KEY)
-    asked = after._Asked(record=record, mechanism=STEP, neighbours=PAIR, key=KEY, deadline=None, sides=Asked())
+    drawn = asked.Asked(record=record, mechanism=STEP, neighbours=PAIR, key=KEY, deadline=None, sides=Asked())
     for place in (0, 1):
-        asked.outputs(100, place=place)
+        drawn.outputs(100, place=place)
     drawn = [key for keys in asked.sides.keys for key in keys]
     assert len({jax.random.key_data(key).tobytes() for key in (*used, *drawn)}) == len(used) + 4
 
@@ -322,7 +323,7 @@ def test_of_a_transcript_whose_gradients_follow_its_weights_only_the_first_step_
     assert [code for code, answer in found.items() if answer.wrong] == ["step_noise"]
     risks = sum(answer.risk for answer in found.values() if answer.code != "leaks_more")
     # what found nothing to say kept its share
-    assert after.SHARE * record.risk / 2 < risks <= after.SHARE * record.risk * (1 + 1e-9)
+    assert (1 - asked.OF_NUMBERS) * asked.SHARE * record.risk / 2 < risks <= asked.SHARE * record.risk * (1 + 1e-9)
 
 
 def half_of_them(seed, rows):
