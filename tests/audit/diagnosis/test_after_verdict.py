@@ -145,10 +145,10 @@ def test_a_diagnosis_that_fails_keeps_the_record(record):
 
 def test_outputs_of_traced_code_are_drawn_for_the_diagnosis_with_keys_of_their_own(record):
     used = audit_keys(KEY)
-    drawn = asked.Asked(record=record, mechanism=STEP, neighbours=PAIR, key=KEY, deadline=None, sides=Asked())
+    questions = asked.Asked(record=record, mechanism=STEP, neighbours=PAIR, key=KEY, deadline=None, sides=Asked())
     for place in (0, 1):
-        drawn.outputs(100, place=place)
-    drawn = [key for keys in asked.sides.keys for key in keys]
+        questions.outputs(100, place=place)
+    drawn = [key for keys in questions.sides.keys for key in keys]
     assert len({jax.random.key_data(key).tobytes() for key in (*used, *drawn)}) == len(used) + 4
 
 
