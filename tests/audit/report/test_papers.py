@@ -442,8 +442,8 @@ def test_the_statement_is_sentences(violation):
     said = statement((violation,))
     for words in ("1 configuration with dpsgd-audit", "at least 0.95", "Verdict: violation", "does not prove privacy"):
         assert words in said
-    where = violation.violated_at.says.rstrip(".")
-    assert f"Verdict: violation; {where}." in said
+    proven, allowed = violation.violated_at.says.removeprefix("delta at epsilon 0: ").rstrip(".").split(", claimed ")
+    assert f"Verdict: violation; delta at epsilon 0 is {proven}, and the claim allows {allowed}." in said
     assert markdown_text(violation.violated_at.says) in model_card((violation,), title="t")
 
 
