@@ -29,7 +29,7 @@ from audit.diagnosis.constant_release import constant_release, never_varied
 from audit.diagnosis.cut_noise import cut_noise
 from audit.diagnosis.explain.dispatch import positive, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
-from audit.diagnosis.hints import is_cut, is_noisy_sum, on_same_seeds, repeating, unvarying, worth_a_look
+from audit.diagnosis.hints import is_cut, is_uneven, on_same_seeds, repeating, unvarying, worth_a_look
 from audit.diagnosis.noise import Array
 from audit.diagnosis.noise_and_batches import SHARE as NOISE_OF_BATCHES
 from audit.diagnosis.noise_and_batches import noise_elsewhere
@@ -121,7 +121,7 @@ def _of_outputs(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ..
             if any(answer.wrong for answer in answers) or not is_foreign(asked.mechanism):
                 return answers
             first, _ = asked.outputs(asked.sides.layout().entries)
-            return (*_on_same_seeds(asked, read_as, first, risk=asked.aside), *answers)
+            return (*_on_same_seeds(asked, _told(asked, read_as), first, risk=asked.aside), *answers)
     except Exception as error:
         lines = str(error).strip().splitlines()
         return (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
@@ -156,10 +156,11 @@ def _hints(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     record, layout, risk = asked.record, asked.sides.layout(), asked.share * asked.record.risk
     first, second = asked.outputs(layout.entries)
     cut = is_cut(first, second)
-    on_seeds = _on_same_seeds(asked, read_as, first, risk=risk / 2)
+    told = _told(asked, read_as)
+    on_seeds = _on_same_seeds(asked, told, first, risk=risk / 2)
     found = (
         unvarying(first, second, layout=layout),
-        repeating(first, second, continuous=law(record) != "any", risk=risk / 2),
+        repeating(first, second, continuous=law(record) != "any" and not cut, risk=risk / 2),
         *(one for one in on_seeds if not cut or one.code == "no_part"),
     )
     try:
@@ -168,7 +169,7 @@ def _hints(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     except Exception:
         # what fails here costs nothing that was found before
         answers = ()
-    looks_wrong = worth_a_look(answers, is_sum=is_noisy_sum(answers), cut=cut)
+    looks_wrong = worth_a_look(answers, cut=cut, uneven=is_uneven(first, second), told=told)
     codes = {hint.code for hint in looks_wrong}
     said = {FOLLOWS[code] for code in codes & FOLLOWS.keys()}
     return (*(hint for hint in found if hint is not None and hint.code not in said), *looks_wrong)
@@ -179,13 +180,13 @@ def _known(asked: Asked) -> bool:
     return bool(asked.mechanism.gradients_told or made_of_gradients(asked.neighbours))
 
 
-def _on_same_seeds(asked: Asked, read_as: Neighbours | None, drawn: Array, *, risk: float) -> tuple[Diagnosis, ...]:
+def _on_same_seeds(asked: Asked, told: Told | None, drawn: Array, *, risk: float) -> tuple[Diagnosis, ...]:
     return on_same_seeds(
         asked.record,
         asked.neighbours,
         asked.sides,
         drawn,
-        told=_told(asked, read_as) if _known(asked) else None,
+        told=told,
         key=asked.own_key,
         risk=risk,
         deadline=asked.deadline,
@@ -194,6 +195,8 @@ def _on_same_seeds(asked: Asked, read_as: Neighbours | None, drawn: Array, *, ri
 
 def _told(asked: Asked, read_as: Neighbours | None) -> Told | None:
     """What is known of one step: gradients, and the numbers of its noise; None where they do not fit the release."""
+    if not _known(asked):
+        return None
     clip, noise_multiplier, rate = stated(asked.record)
     try:
         return Told.of(_gradients(asked, read_as), clip=clip, noise_multiplier=noise_multiplier, rate=rate)

@@ -116,6 +116,11 @@ def sentence(measured: str, causes: tuple[str, ...]) -> str:
     return f"{measured}: {listed[0]}." if len(listed) == 1 else f"{measured}. {POSSIBLE}: {'; '.join(listed)}."
 
 
+def noise_deviations(number: float) -> str:
+    """So many, in two digits."""
+    return f"{number:.2g} noise deviation{'' if f'{number:.2g}' == '1' else 's'}"
+
+
 def consequence(found: Diagnosis, follows: str) -> Diagnosis:
     """An answer 'wrong' that another one explains: it accuses nothing of its own."""
     measured = found.says.removesuffix(sentence("", found.causes))

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from audit.bounds.supporting_lines import tabulate
-from audit.diagnosis.cause_sentences import answer
+from audit.diagnosis.cause_sentences import answer, noise_deviations
 from audit.diagnosis.explain.dispatch import positive
 from audit.diagnosis.noise import Array
 from audit.diagnosis.signal import Signal
@@ -111,7 +111,7 @@ def moves_more_than_allowed(
     allowed = normal if is_normal else whatever
     more = moved - error > allowed
     says = "" if one_number else "along the direction that was learned, "
-    says += f"the record moves the release by {moved:.2g} noise deviations"
+    says += f"the record moves the release by {noise_deviations(moved)}"
     says += f" ({between(max(moved - error, 0.0), moved + error, '.2g')})"
     if one_number:
         means, spreads = ([f"{of(side):.3g}" for side in sides] for of in (np.mean, np.std))

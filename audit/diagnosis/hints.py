@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 
@@ -12,12 +13,12 @@ from audit.diagnosis.all_questions import drawn_in_time
 from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.claim_alone import allowed_to_normal
 from audit.diagnosis.coordinate_names import places
+from audit.diagnosis.explain.dispatch import promised
 from audit.diagnosis.noise import Array
 from audit.diagnosis.presence import chance_of_equals
 from audit.diagnosis.rank import NO_NOISE
-from audit.diagnosis.same_seeds import Movements, against_gradient, ends, moves_too_far, took_no_part
+from audit.diagnosis.same_seeds import Movements, ends, moves_too_far, took_no_part
 from audit.diagnosis.scale import SAME_LENGTH
-from audit.diagnosis.told_by_record import law
 from audit.diagnosis.told_noise import Told
 from audit.power.less_noise import sampled
 from audit.record.diagnosis_answer import LAWS, NO_HINTS, Diagnosis
@@ -33,8 +34,12 @@ OF_TRIALS = 4
 OFTEN = 0.02
 """Share of numbers from which on a value is one to which releases are cut."""
 FEWEST_ROWS = 20
-OF_NUMBERS = ("bare", "repeated")
-"""Questions about values that come again, which they do in a release that was rounded or cut."""
+UNEVEN = 2.0
+"""Times the smallest variance of a coordinate from which on the largest is much larger."""
+OF_NUMBERS = ("bare", "repeated", "silent")
+"""Questions about values that come again, or are zero, as they do and are in a release that was rounded or cut."""
+OF_LENGTH = ("ratio", "rate")
+"""Questions that compare the record's movement with the length of its own gradient."""
 OF_A_SUM = (
     *("ratio", "rate", "batches", "steps", "shared", "noise_and_batches", "scale_by_trial", "scale_by_record"),
     *("step_noise", "step_moves", "told_noise"),
@@ -65,10 +70,29 @@ def is_cut(first: Array, second: Array) -> bool:
     return bool(2 * np.count_nonzero(piled) >= len(piled) or longest > pile)
 
 
-def worth_a_look(answers: Sequence[Diagnosis], *, is_sum: bool, cut: bool = False) -> tuple[Diagnosis, ...]:
-    """The answers 'wrong' that no right code gives; where the release may be no noisy sum, fewer of them."""
-    skipped = (*NO_HINTS, *(() if is_sum and not cut else OF_A_SUM), *(OF_NUMBERS if cut else ()))
-    return tuple(found for found in answers if found.wrong and not found.follows and _is_told(found, skipped))
+def worth_a_look(
+    answers: Sequence[Diagnosis], *, cut: bool = False, uneven: bool = False, told: Told | None = None
+) -> tuple[Diagnosis, ...]:
+    """The answers 'wrong' that no right code gives; where the release may be no noisy sum, fewer of them.
+
+    A record that moves the sum too far for its own gradient, but not for one ``told.room`` times as long, breaks no
+    bound; nor do batches beside a claim of none. Noise of ``uneven`` scales is correlated once it is rotated.
+    """
+    skipped = (*NO_HINTS, *(() if is_noisy_sum(answers) and not cut else OF_A_SUM), *(OF_NUMBERS if cut else ()))
+    if told is not None and told.stated is not None:
+        covered = [one for one in answers if one.code == "ratio" and one.interval and one.interval[1] * told.room >= 1]
+        skipped += (*(OF_LENGTH if covered else ()), *(("batches",) if told.stated.rate == 1 else ()))
+    return tuple(
+        found
+        for found in answers
+        if found.wrong and not found.follows and _is_told(found, skipped) and not (uneven and "uneven" in found.causes)
+    )
+
+
+def is_uneven(first: Array, second: Array) -> bool:
+    """Whether some coordinates vary much more than others."""
+    spread = sum(np.var(side, axis=0, dtype=np.float64) for side in (first, second))
+    return float(np.max(spread)) > UNEVEN * float(np.min(spread))
 
 
 def _is_told(found: Diagnosis, skipped: Iterable[str]) -> bool:
@@ -88,17 +112,22 @@ def on_same_seeds(
     risk: float,
     deadline: float | None,
 ) -> tuple[Diagnosis, ...]:
-    """Whether the record takes part, and what it adds to one step: how far, where to, and to which noise.
+    """Whether the record takes part, how far it moves one step, and whether noise that it moves ends.
 
-    ``drawn`` without it; ``told`` of the gradients. A third of the risk for each of three questions.
+    ``drawn`` without it; ``told`` of the gradients. The questions share the risk.
     """
     of_batches = sampled(record.claim)
     rate = 1.0 if of_batches is None else of_batches.rate
-    pairs = min(record.trials_planned // OF_TRIALS, math.ceil(JOINED / rate))
+    most = record.trials_planned // OF_TRIALS
+    pairs = min(most, math.ceil(JOINED / rate))
     try:
         pair = drawn_in_time(sides, (key, key), pairs, deadline=deadline)
     except TimeoutError:
         return ()
+    if np.array_equal(*pair) and pairs < most:
+        # code that samples, beside a claim that does not say so, may seldom take the record
+        with contextlib.suppress(TimeoutError):
+            pair = drawn_in_time(sides, (key, key), most, deadline=deadline)
     first, second = (side.reshape(len(side), -1) for side in pair)
     steps = 1 if of_batches is None else of_batches.steps
     unused = took_no_part(first, second, rate=1 - (1 - rate) ** steps, risk=risk / 3)
@@ -115,15 +144,14 @@ def on_same_seeds(
         return ()
     allowed = allowed_to_normal(record.claim, delta=record.report_delta)
     allowed = allowed if of_batches is None else 1 / of_batches.noise_multiplier
-    known = told if told is not None and told.signal.dimension == first.shape[1] else None
-    batches = 0.0 if rate == 1 else None if known is None else known.batches
-    clipped = known.signal.length if known is not None and known.stated is not None else None
-    answers = [moves_too_far(found, drawn, allowed=allowed, rate=rate, clipped=clipped, risk=risk / 3)]
-    if law(record) == "normal" and batches is not None:
-        answers.append(ends(found, drawn, batches=batches, risk=risk / 3))
-    if known is not None and not known.signal.assumed:
-        answers.append(against_gradient(found, known.signal.moves, adds=neighbours.relation == "add_remove"))
-    return tuple(one for one in answers if one is not None)
+    signal = told.signal if told is not None and told.signal.dimension == first.shape[1] else None
+    gradient = None if signal is None or signal.assumed else signal.moves
+    clipped = None if signal is None or told is None or told.stated is None else signal.length
+    too_far = moves_too_far(found, drawn, allowed=allowed, rate=rate, clipped=clipped, gradient=gradient, risk=risk / 3)
+    if too_far is not None:
+        return (too_far,)
+    early = ends(found, drawn, allowed=allowed, risk=risk / 3) if promised(record.claim) else None
+    return () if early is None else (early,)
 
 
 def unvarying(first: Array, second: Array, *, layout: Layout) -> Diagnosis | None:

@@ -50,7 +50,7 @@ def took_no_part(without: Array, with_record: Array, *, rate: float, risk: float
         wrong=True,
         measured=f"the record changes nothing: on each of {len(without)} seeds the release is the same, bit for bit, "
         "with the record and without it. So these trials say nothing about the code: check that it reads the dataset "
-        "that it is given, and that the record has a gradient",
+        "that it is given, that the record has a gradient, and that the claim names the rate if batches are sampled",
         p_value=chance,
         risk=risk,
         assumes=f"the record joins a batch with probability {rate:g}",
@@ -88,15 +88,23 @@ class Movements:
 
 
 def moves_too_far(
-    found: Movements, drawn: Array, *, allowed: float, rate: float, clipped: float | None, risk: float
+    found: Movements,
+    drawn: Array,
+    *,
+    allowed: float,
+    rate: float,
+    clipped: float | None,
+    gradient: Array | None = None,
+    risk: float,
 ) -> Diagnosis | None:
-    """Whether the record moves the release further than ``allowed``, in deviations of what varies along that way.
+    """Whether the record moves the release further than ``allowed``, in deviations of what varies in that direction.
 
     Nothing that is done after the noise bends movements that come again. Where some come once, what bends those may
     shrink the noise of all, by less than ``BENT``. Along the longest, outputs without the record, ``drawn`` for
     themselves, vary by the noise and the batch: no less than by the noise, so that ``(n - 1) s^2 allowed^2 / d^2`` is
     at least chi-square. Nothing is said where outputs do not look normal. ``clipped``: the length of its gradient as it
     should be clipped, where that is told; a longer movement is no fault of the noise, unless the release is multiplied.
+    Nor does any clipping explain one that is not along the ``gradient``.
     """
     if not math.isfinite(allowed):
         return None
@@ -113,12 +121,18 @@ def moves_too_far(
     batch = "" if rate == 1 else ", when it is in the batch,"
     too_far = ("larger_bound", "clipped_apart", "moves_others")
     longer = clipped is not None and length > LONGER * clipped
+    share, turned = 0.0 if gradient is None or found.once else against(found.different[farthest], gradient), ""
+    if share > ASIDE:
+        too_far, longer = ("moves_others", "larger_bound", "clipped_apart"), True
+        turned = (
+            f". {share:.0%} of that length is against its gradient or where that is zero, which no clipping explains"
+        )
     return answer(
         "same_seeds",
         wrong=True,
         measured=f"with the same seeds the record{batch} moves the release by {length:.3g}, for which the claim needs "
-        f"noise of deviation {at_least(length / allowed, '.3g')}; along that way noise and batches together have "
-        f"{at_most(deviation, '.3g')}",
+        f"noise of deviation {at_least(length / allowed, '.3g')}; in that direction noise and batches together have "
+        f"{at_most(deviation, '.3g')}{turned}",
         causes=(*too_far, "less_noise", OTHERS) if longer else ("less_noise", *too_far, OTHERS),
         p_value=p,
         risk=risk,
@@ -127,24 +141,33 @@ def moves_too_far(
     )
 
 
-def ends(found: Movements, drawn: Array, *, batches: Array | float, risk: float) -> Diagnosis | None:
-    """Whether noise that is added as it is has lighter ends than normal noise.
+def ends(found: Movements, drawn: Array, *, allowed: float, risk: float) -> Diagnosis | None:
+    """Whether normal noise that the claim needs has lighter ends than that, on the coordinates that the record moves.
 
-    One movement on all seeds says that the release is a sum, whose noise nothing bends or cuts afterwards. With ``He4``
-    the fourth polynomial of Hermite its mean over a trial's coordinates, each over its own deviation, is at least
-    ``-2 r^2``, where at most the share r of a coordinate's variance is that of the batch (``batches``): no law has an
-    excess kurtosis below -2. Heavier ends than normal ones, as of Laplace noise, are not accused.
+    One movement m on all seeds says that the release is a sum, whose noise nothing bends or cuts afterwards. Batches or
+    a public start may add what ends, with share ``r_j`` of the variance ``s_j^2``; normal noise has the rest. So that
+    this covers the record, ``sum_j w_j / (1 - r_j) <= 1 + x`` with ``w_j = t_j / T``, ``t_j = m_j^2 / s_j^2``,
+    ``T = sum_j t_j`` and ``x = allowed^2 / T - 1``. No law has an excess kurtosis below -2: then the mean one, weighed
+    by ``w``, is at least ``-2 sum_j w_j r_j^2``, which is ``-x / 2`` or more, and ``-2 (x / (1 + x))^2`` above
+    ``x = 1``.
+    Ends that are heavier, as of Laplace noise, are not accused.
     """
-    if found.once or len(found.different) > 1:
+    if found.once or len(found.different) > 1 or not math.isfinite(allowed):
         return None
-    rows = np.asarray(drawn, np.float64).reshape(len(drawn), -1)
-    varies = rows.std(axis=0) > 0
-    rows = rows[:, varies]
-    if not rows.size:
+    rows, moved = np.asarray(drawn, np.float64).reshape(len(drawn), -1), found.different[0]
+    deviations = rows.std(axis=0, ddof=1)
+    if np.any((deviations == 0) & (moved != 0)):
         return None
-    rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
-    each = np.mean(rows**4 - 6 * rows**2 + 3, axis=1)
-    due = -2 * float(np.mean(np.broadcast_to(batches, varies.shape)[varies] ** 2))
+    scale = np.where(deviations > 0, deviations, 1.0)
+    # correlated noise may cover more along the movement than its coordinates say
+    along = float(np.std(rows @ moved, ddof=1)) / float(moved @ moved)
+    apart = min(float(np.sum((moved / scale) ** 2)), along**-2)
+    spare = allowed**2 / apart - 1
+    if spare < -ERRORS * math.sqrt(2 / len(rows)):
+        return None
+    due = -2 * (spare / (1 + spare)) ** 2 if spare > 1 else -max(spare, 0.0) / 2
+    values, weights = (rows - rows.mean(axis=0)) / scale, (moved / scale) ** 2
+    each = (values**4 - 6 * values**2 + 3) @ (weights / weights.sum())
     error = max(float(each.std(ddof=1)), 1e-300) / math.sqrt(len(each))
     # deviations of n trials make the mean of fourth powers 3 (n - 1) / (n + 1)
     kurtosis = float(each.mean()) + 6 / (len(rows) + 1)
@@ -160,33 +183,16 @@ def ends(found: Movements, drawn: Array, *, batches: Array | float, risk: float)
         causes=(),
         p_value=p,
         risk=risk,
-        assumes="the same seed gives the same noise and the same batch of other records on both datasets",
+        assumes="the same seed gives the same noise and the same batch of other records on both datasets; nothing "
+        "but noise covers the record as the claim says",
         estimate=kurtosis,
     )
 
 
-def against_gradient(found: Movements, gradient: Array, *, adds: bool) -> Diagnosis | None:
-    """Whether the record moves the release where its gradient is zero, or against it, whatever clips it.
+def against(moved: Array, gradient: Array) -> float:
+    """Which share of a movement's length is against the gradient, or where that is zero.
 
     However a gradient or its parts are clipped or scaled, each number of it keeps its sign, or all change it.
     """
-    if found.once:
-        return None
-    signs = np.sign(gradient)
-    squares = found.different**2
-    whole = squares.sum(axis=1)
-    lost = [np.where(found.different * way > 0, 0.0, squares).sum(axis=1) for way in (signs, -signs)]
-    share = float(np.sqrt(np.minimum(*lost) / whole).max())
-    if share < ASIDE:
-        return None
-    return answer(
-        "direction",
-        wrong=True,
-        measured=f"with the same seeds {share:.0%} of the length by which the record moves the release is against its "
-        "gradient, or where that is zero, which no clipping explains",
-        causes=("moves_others", *(("count_divides",) if adds else ()), "gradients_otherwise"),
-        p_value=0.0,
-        risk=0.0,
-        assumes="gradients= gives what the code clips, in the coordinates of the release",
-        estimate=share,
-    )
+    lost = [float(np.sum(moved[moved * way <= 0] ** 2)) for way in (gradient, -gradient)]
+    return math.sqrt(min(lost)) / float(np.linalg.norm(moved))

@@ -44,8 +44,6 @@ class Signal:
     """Between which lengths, along it, that sum is if they are clipped less: at a larger bound, by parts, or not."""
     others_toward: float
     """How long it is at most, along it, if each of them is scaled to length 1 or below it."""
-    others_squares: np.ndarray
-    """The squares of their numbers then, summed over records."""
     records: int
     """Records without the differing one."""
     records_with: int
@@ -90,13 +88,13 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
 
     ends = [np.zeros(found.rank) if end is None else end for end in (found.added, found.removed)]
     added, removed = clipped(np.stack(ends))
-    others, looser, towards, squares = np.zeros(size), (0.0, 0.0), 0.0, np.zeros(size)
+    others, looser, towards = np.zeros(size), (0.0, 0.0), 0.0
     if found.shared.size * size <= MOST_DENSE:
         counts, kept = np.asarray(found.counts, float), clipped(found.shared)
         others = counts @ kept
         toward = others / (float(np.linalg.norm(others)) or 1.0)
         units = kept / np.maximum(np.linalg.norm(kept, axis=1, keepdims=True), 1e-300)
-        towards, squares = float(counts @ np.maximum(units @ toward, 0.0)), counts @ units**2
+        towards = float(counts @ np.maximum(units @ toward, 0.0))
         # each number of a gradient is what the stated clipping leaves of it, or more, up to all of it
         ends_of = np.stack([kept, np.tile(_dense(found, found.shared), (1, times))]) * toward
         looser = float(counts @ ends_of.min(axis=0).sum(axis=1)), float(counts @ ends_of.max(axis=0).sum(axis=1))
@@ -115,7 +113,6 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
         others=others,
         others_looser=looser,
         others_toward=towards,
-        others_squares=squares,
         records=found.records_without,
         records_with=found.records_with,
         rounds=rounds,

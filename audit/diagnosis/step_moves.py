@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from audit.diagnosis.cause_sentences import OTHERS, answer
+from audit.diagnosis.cause_sentences import OTHERS, answer, noise_deviations
 from audit.diagnosis.noise import Array
 from audit.diagnosis.step_noise import MOST_STEPS, TOLD
 from audit.record.diagnosis_answer import Diagnosis
@@ -59,7 +59,7 @@ def step_moves(first: Array, second: Array, *, rounds: int, allowed: float, risk
     if wrong:
         given = f"given what earlier steps released, the record moves step {step + 1} of {rounds}" if step else ""
         measured = given or f"the record moves the first of {rounds} steps"
-        measured += f" by {own.far:.2g} noise deviations ({between(*interval, '.2g')}), and the claim allows a step "
+        measured += f" by {noise_deviations(own.far)} ({between(*interval, '.2g')}), and the claim allows a step "
         measured += at_most(allowed)
     foretold = own.left < TOLD
     if wrong and step and foretold:

@@ -41,12 +41,10 @@ class Told:
         return cls(neighbours=neighbours, signal=read_signal(neighbours, clip=clip), stated=stated)
 
     @property
-    def batches(self) -> Array | None:
-        """At most which share of each coordinate's variance is that of the batch; None where nobody can say."""
-        if self.stated is None:
-            return None
-        variance = self.stated.rate * (1 - self.stated.rate) * self.signal.others_squares
-        return variance / (variance + self.stated.noise_multiplier**2)
+    def room(self) -> float:
+        """How many times longer than its gradient the record may move the sum: code that normalises makes it so."""
+        length = self.signal.length
+        return self.stated.clip / length if self.stated is not None and length > 0 else math.inf
 
 
 def told_noise(first: Array, second: Array, told: Told, *, risk: float) -> Diagnosis | None:
@@ -75,13 +73,10 @@ def told_noise(first: Array, second: Array, told: Told, *, risk: float) -> Diagn
     reach = float(student.isf(risk / 2, found.degrees)) * found.noise_error
     limits = (max(found.noise - reach, 0.0), found.noise + reach)
     needs = stated.deviation if undivided else found.others / slope
-    measured = f"the noise has deviation {found.noise:.3g} ({between(*limits, '.3g')}), and noise multiplier "
-    measured += f"{stated.noise_multiplier:g} with clip {stated.clip:g} needs {needs:.3g}"
-    measured += "" if undivided else " or more"
-    measured += f": the other records move the release by {found.others:.3g}"
-    measured += (
-        f", where {due:.3g} is expected, so nothing divides it" if undivided else ", which a divisor divides too"
-    )
+    measured = f"the noise has deviation {found.noise:.3g} ({between(*limits, '.3g')}); clip {stated.clip:g} and noise "
+    measured += f"multiplier {stated.noise_multiplier:g} need {needs:.3g}{'' if undivided else ' or more'}. The other "
+    measured += f"records move the release by {found.others:.3g}, "
+    measured += f"and {due:.3g} is expected, so no divisor explains it" if undivided else "which a divisor shrinks too"
     return answer(
         "told_noise",
         wrong=True,

@@ -46,6 +46,8 @@ IN_SHORT = {
     "moves_more_than_allowed": "moves more than the claim allows",
     "same_seeds": "moves more than the claim allows",
     "no_part": "the record changes nothing",
+    "ends": "noise ends too early",
+    "told_noise": "less noise than stated",
 }
 """What a table's cell says of each question that was answered 'wrong', by its code."""
 

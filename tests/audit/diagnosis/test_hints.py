@@ -143,18 +143,23 @@ ALIKE = mechanisms.add_record(np.tile(SOME * 2, (6, 1)).astype(np.float32) + 0.3
 NO_BATCHES = guarantees.gaussian(mu=1 / NOISE)
 FEW = {
     "the dataset not read": (lambda seed, g: step(seed, rows), CLAIM, "no_part", "bit for bit"),
-    "noise of half the variance": (functools.partial(step, noise=too_little), CLAIM, "told_noise", "clip 1 needs 1:"),
+    "noise of half the variance": (
+        functools.partial(step, noise=too_little),
+        CLAIM,
+        "told_noise",
+        "multiplier 1 need 1.",
+    ),
     "the same, divided": (
         functools.partial(step, noise=too_little, after=lambda z, n: z / 5),
         CLAIM,
         "told_noise",
-        "which a divisor divides too",
+        "which a divisor shrinks too",
     ),
     "uniform noise": (functools.partial(step, noise=uniform), CLAIM, "ends", "Draw normal noise"),
     "standardised over the batch": (
         functools.partial(whole, clip=standardised),
         NO_BATCHES,
-        "direction",
+        "same_seeds",
         "against its gradient",
     ),
 }
@@ -195,7 +200,28 @@ def above_threshold(seed, g):
     return (np.arange(DIMENSION) == np.argmax(queries >= threshold)).astype(np.float32)
 
 
+def from_a_uniform_start(seed, g):
+    """Weights after a step: the start varies from trial to trial and ends, the noise does not."""
+    batch, own = streams(seed)
+    noisy = clipped(g[batch.random(len(g)) < RATE]).sum(0) + own.normal(0, NOISE, DIMENSION)
+    return own.uniform(-1, 1, DIMENSION) - 0.05 * noisy
+
+
+def normalised(g):
+    """To the bound, however short they are."""
+    return g / np.maximum(np.linalg.norm(g, axis=1, keepdims=True), 1e-9)
+
+
+def dithered(seed, own, n):
+    return own.normal(0, NOISE, DIMENSION) + own.uniform(-6, 6, DIMENSION)
+
+
+ROTATION = np.linalg.qr(np.random.default_rng(1).normal(size=(DIMENSION, DIMENSION)))[0]
 RIGHT_ON_FEW = {
+    "a uniform start": from_a_uniform_start,
+    "dithered": functools.partial(step, noise=dithered),
+    "rotated": functools.partial(step, after=lambda z, n: z @ ROTATION),
+    "soft threshold": functools.partial(step, after=lambda z, n: np.sign(z) * np.maximum(np.abs(z) - 1.5, 0)),
     "plain": step,
     "divided": functools.partial(step, after=lambda z, n: z / 1.25),
     "a coarse grid": on_a_grid(1 / 3),
@@ -211,6 +237,17 @@ RIGHT_ON_FEW = {
 @pytest.mark.parametrize("name", RIGHT_ON_FEW)
 def test_right_code_gets_no_hint_from_few_trials(name):
     assert not hinted(RIGHT_ON_FEW[name], ALIKE, trials=600, settled=False)
+
+
+def test_normalised_gradients_are_as_long_as_the_bound_allows():
+    """Told that they are shorter, nobody may say that the noise is too little for them."""
+    pair = mechanisms.add_record(0.02 * rows, 0.02 * LONG)
+    assert not hinted(functools.partial(whole, clip=normalised), pair, claim=NO_BATCHES, trials=600, settled=False)
+
+
+def test_a_record_that_is_seldom_sampled_beside_a_claim_of_no_batches_takes_part():
+    seldom = functools.partial(step, sample=lambda r, n: np.flatnonzero(r.random(n) < 1 / 64))
+    assert not hinted(seldom, ALIKE, claim=NO_BATCHES, settled=False)
 
 
 def test_one_release_that_comes_again_may_be_an_empty_batch():
@@ -332,9 +369,10 @@ def test_right_code_gets_no_hint(name, told):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("told", [True, False])
 @pytest.mark.parametrize("name", FULL)
-def test_right_code_gets_no_hint_beside_a_claim_without_batches(name):
-    assert not hinted(FULL[name], claim=guarantees.gaussian(mu=1.0), told=False)
+def test_right_code_gets_no_hint_beside_a_claim_without_batches(name, told):
+    assert not hinted(FULL[name], claim=guarantees.gaussian(mu=1.0), told=told)
 
 
 @pytest.mark.long
