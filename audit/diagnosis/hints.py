@@ -144,14 +144,11 @@ def on_same_seeds(
         return ()
     allowed = allowed_to_normal(record.claim, delta=record.report_delta)
     allowed = allowed if of_batches is None else 1 / of_batches.noise_multiplier
-    signal = told.signal if told is not None and told.signal.dimension == first.shape[1] else None
-    gradient = None if signal is None or signal.assumed else signal.moves
-    clipped = None if signal is None or told is None or told.stated is None else signal.length
-    too_far = moves_too_far(found, drawn, allowed=allowed, rate=rate, clipped=clipped, gradient=gradient, risk=risk / 3)
-    if too_far is not None:
-        return (too_far,)
-    early = ends(found, drawn, allowed=allowed, risk=risk / 3) if promised(record.claim) else None
-    return () if early is None else (early,)
+    fits = told is not None and told.signal.dimension == first.shape[1]
+    far = moves_too_far(found, drawn, allowed=allowed, rate=rate, told=told if fits else None, risk=risk / 3)
+    if far is None and promised(record.claim):
+        far = ends(found, drawn, allowed=allowed, risk=risk / 3)
+    return () if far is None else (far,)
 
 
 def unvarying(first: Array, second: Array, *, layout: Layout) -> Diagnosis | None:

@@ -10,6 +10,7 @@ import numpy as np
 from audit.diagnosis.cause_sentences import OTHERS, answer
 from audit.diagnosis.claim_alone import looks_normal
 from audit.diagnosis.noise import Array
+from audit.diagnosis.told_noise import Told
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import chi2, student
 from guarantees.numerics.rounding import at_least, at_most
@@ -88,23 +89,15 @@ class Movements:
 
 
 def moves_too_far(
-    found: Movements,
-    drawn: Array,
-    *,
-    allowed: float,
-    rate: float,
-    clipped: float | None,
-    gradient: Array | None = None,
-    risk: float,
+    found: Movements, drawn: Array, *, allowed: float, rate: float, told: Told | None = None, risk: float
 ) -> Diagnosis | None:
     """Whether the record moves the release further than ``allowed``, in deviations of what varies in that direction.
 
     Nothing that is done after the noise bends movements that come again. Where some come once, what bends those may
     shrink the noise of all, by less than ``BENT``. Along the longest, outputs without the record, ``drawn`` for
     themselves, vary by the noise and the batch: no less than by the noise, so that ``(n - 1) s^2 allowed^2 / d^2`` is
-    at least chi-square. Nothing is said where outputs do not look normal. ``clipped``: the length of its gradient as it
-    should be clipped, where that is told; a longer movement is no fault of the noise, unless the release is multiplied.
-    Nor does any clipping explain one that is not along the ``gradient``.
+    at least chi-square. Nothing is said where outputs do not look normal. A movement that is longer than its
+    gradient as it is ``told``, or not along it, is no fault of the noise, unless the release is multiplied.
     """
     if not math.isfinite(allowed):
         return None
@@ -120,13 +113,14 @@ def moves_too_far(
         return None
     batch = "" if rate == 1 else ", when it is in the batch,"
     too_far = ("larger_bound", "clipped_apart", "moves_others")
-    longer = clipped is not None and length > LONGER * clipped
-    share, turned = 0.0 if gradient is None or found.once else against(found.different[farthest], gradient), ""
-    if share > ASIDE:
-        too_far, longer = ("moves_others", "larger_bound", "clipped_apart"), True
-        turned = (
-            f". {share:.0%} of that length is against its gradient or where that is zero, which no clipping explains"
-        )
+    longer, turned = told is not None and told.stated is not None and length > LONGER * told.signal.length, ""
+    if told is not None and not told.signal.assumed and not found.once:
+        share = against(found.different[farthest], told.signal.moves)
+        if share > ASIDE:
+            too_far, longer = ("moves_others", "larger_bound", "clipped_apart"), True
+            turned = (
+                f". {share:.0%} of that length is against its gradient or where that is 0, which no clipping explains"
+            )
     return answer(
         "same_seeds",
         wrong=True,
