@@ -220,7 +220,6 @@ ROTATION = np.linalg.qr(np.random.default_rng(1).normal(size=(DIMENSION, DIMENSI
 RIGHT_ON_FEW = {
     "a uniform start": from_a_uniform_start,
     "dithered": functools.partial(step, noise=dithered),
-    "rotated": functools.partial(step, after=lambda z, n: z @ ROTATION),
     "soft threshold": functools.partial(step, after=lambda z, n: np.sign(z) * np.maximum(np.abs(z) - 1.5, 0)),
     "plain": step,
     "divided": functools.partial(step, after=lambda z, n: z / 1.25),
@@ -243,6 +242,10 @@ def test_normalised_gradients_are_as_long_as_the_bound_allows():
     """Told that they are shorter, nobody may say that the noise is too little for them."""
     pair = mechanisms.add_record(0.02 * rows, 0.02 * LONG)
     assert not hinted(functools.partial(whole, clip=normalised), pair, claim=NO_BATCHES, trials=600, settled=False)
+
+
+def test_a_release_that_is_rotated_moves_elsewhere_than_its_gradient_and_breaks_nothing():
+    assert not hinted(lambda seed, g: whole(seed, g) @ ROTATION, ALIKE, claim=NO_BATCHES, trials=600, settled=False)
 
 
 def test_a_record_that_is_seldom_sampled_beside_a_claim_of_no_batches_takes_part():
