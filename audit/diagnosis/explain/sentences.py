@@ -217,12 +217,14 @@ def in_every_batch(
     everybody: bool = False,
     held: bool = False,
     kept: Place | None = None,
+    padded: Place | None = None,
 ) -> Finding:
     """A record that is in every batch, or that padding gives away.
 
     ``constant`` is where the batch's key is made, ``taken`` where the places of its records are, if that is known, and
     ``everybody`` whether all records are seen to be taken there, ``held`` whether the record is. ``kept`` is where the
-    number is made by which the record is multiplied, if nothing random decides it.
+    number is made by which the record is multiplied, if nothing random decides it, and ``padded`` where padding is made
+    that counts.
     """
     batch = f"the sum at {spelled(origin)}" if taken is NOWHERE else f"the batch chosen at {spelled(taken)}"
     why = (
@@ -231,12 +233,14 @@ def in_every_batch(
     )
     if everybody or held:
         why = f"{batch} includes {'every record' if everybody else 'it every time'}"
+    if padded is not None:
+        why = f"it takes the place of padding of {spelled(padded)} that counts in the sum"
     if kept is not None:
         why = f"nothing random decides the mask or weight of {spelled(kept)}, which takes the record in every run"
     if constant is not None:
         why = f"a number for each record is drawn from the constant key of {spelled(constant)}, the same in every run"
     told = found(Kind.IN_EVERY_BATCH, origin=origin, at=at, runs=runs, rate=rate, why=why)
-    first = constant or kept or taken
+    first = constant or kept or padded or taken
     return dataclasses.replace(told, lines=frames_of([first, origin, at]))
 
 

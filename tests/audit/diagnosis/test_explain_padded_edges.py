@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import guarantees
 import mechanisms
 from audit.diagnosis.explain import explain
 
@@ -73,3 +74,40 @@ def test_rows_that_top_k_picks_on_both_sides_are_followed():
     found = explain(largest, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=2.0)
     assert found.findings == ()
     assert all(one.judged and one.exact for one in found.rounds)
+
+
+def repeated(key, rows, *, masked):
+    places = jnp.arange(8)
+    batch = rows[places]  # wrong
+    taken = places < len(rows) if masked else jnp.ones(8)
+    return (taken[:, None] * clipped(batch)).sum(0) + jax.random.normal(key, (6,))
+
+
+def filled(key, rows, *, masked):
+    choose, noise = jax.random.split(key)
+    taken, last = jax.random.bernoulli(choose, 0.5, (len(rows),)), len(rows) - 1
+    order = jnp.nonzero(taken, size=len(rows), fill_value=last)[0]
+    batch = clipped(rows[order])  # wrong
+    if masked:
+        batch = (jnp.arange(len(rows)) < taken.sum())[:, None] * batch
+    return batch.sum(0) + jax.random.normal(noise, (6,))
+
+
+@pytest.mark.parametrize("function", [repeated, filled])
+@pytest.mark.parametrize("masked", [False, True])
+def test_padding_that_counts_is_the_reason_that_is_told_of_a_record_in_every_batch(function, masked):
+    claim = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0)
+
+    def step(key, rows):
+        return function(key, rows, masked=masked)
+
+    findings = told(step, 5, claim=claim).findings
+    source, start = inspect.getsourcelines(function)
+    wrong = start + next(number for number, line in enumerate(source) if "# wrong" in line)
+    padding = [one for one in findings if "takes the place of padding" in one.says]
+    if masked:
+        assert not padding
+    else:
+        assert findings[0] == padding[0]
+        assert findings[0].kind == "in_every_batch"
+        assert findings[0].lines[0] == (__file__, wrong)

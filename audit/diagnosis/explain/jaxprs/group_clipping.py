@@ -10,6 +10,7 @@ import functools
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.facts import Release
@@ -73,12 +74,14 @@ def looked_again(program: Program, key: jax.Array, plain: Run, due: float | None
     for number, (without_one, scale) in enumerate(looks):
         told, own = fewer() if without_one else program, fold_in(key, KEY + number)
         first = run_once(told, own, scale=scale, company=Company(None), first_round=True)
-        if not any(release.cost > 0 for release in first.lockstep.meetings.releases):
+        releases = first.lockstep.meetings.releases
+        # an overflow of the larger record makes others no numbers: 0 times infinity
+        if not any(release.cost > 0 and np.all(np.isfinite(release.moved)) for release in releases):
             continue
         if mixed := [one for one in first.lockstep.findings if one.kind == Kind.RECORDS_MIXED_BEFORE_SUM]:
             return mixed
         apart = run_once(told, own, scale=scale, others_apart=True, company=_beside(first), first_round=True)
-        if suspects(first.lockstep.meetings.releases, apart.lockstep.meetings.releases):
+        if suspects(releases, apart.lockstep.meetings.releases):
             grown = [run_once(told, own, scale=larger, company=_beside(first), first_round=True) for larger in SCALES]
             if findings := clipped_together(first, apart, grown, due):
                 return findings

@@ -48,7 +48,6 @@ from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS
 from audit.diagnosis.explain.places import Frame, Place, Reader, calls_of, spelled
 from audit.diagnosis.explain.sentences import found, led
 from audit.trials.library_files import is_library
-from mechanisms.adapters.noise_terms import independent
 
 
 class Lockstep:
@@ -75,7 +74,7 @@ class Lockstep:
         self.lined_up: Place | None = None
         """Where side a got rows in another order than its program has them, so that they stand like side b's."""
         self.keys = Keys(find=self.find)
-        self.meetings = Meetings(find=self.find, same_noise=self.keys.same_noise)
+        self.meetings = Meetings(find=self.find, same_noise=self.keys.same_noise, too_few=self.keys.too_few)
         self._rates = Rates()
         self._holders: set[Reader] = set()
         """Functions of the user's that were running while what records hold was read, and not their number alone."""
@@ -83,8 +82,6 @@ class Lockstep:
         self._derived = False
         self._met_records: set[Frame | None] = set()
         """Lines of constant keys whose numbers are initial weights, or else multiply what records hold."""
-        self._numbers = 0
-        """Independent numbers of noise that were drawn."""
         self._passed: collections.Counter[Slot] = collections.Counter()
 
     def find(self, finding: Finding) -> None:
@@ -266,8 +263,8 @@ class Lockstep:
                 out.noise, out.draw = True, place
                 out.variance, out.guessed = variance_of_call(name, jaxpr, ins, which)
                 if name in INDEPENDENT and out.variance is not None:
-                    out.terms = independent(self._numbers, np.shape(a), out.variance)
-                    self._numbers += np.size(a)
+                    out.terms = self.keys.terms(keys, name, np.shape(a), out.variance)
+                    out.repeated = None if out.terms is None or out.terms.plain else place
                 self.draws.add(place)
             elif out.random and jnp.issubdtype(a.dtype, jnp.integer):
                 # random integers may be made into noise; a choice of records is told by what it is used for
@@ -308,6 +305,7 @@ class Lockstep:
         test, body, start = while_parts(params, ins)
         test_b, body_b, start_b = while_parts(params_b, ins_b)
         carry = together(start, start_b, place)
+        self.keys.begins(carry, place)
         inner = inside(params["body_jaxpr"], one, within)
         outer, number = self._path, 0
         try:
@@ -335,6 +333,7 @@ class Lockstep:
         consts, consts_b = ins[:fixed], ins_b[:fixed_b]
         moving = together(ins[fixed:], ins_b[fixed_b:], place)
         carry, columns = moving[:carried], moving[carried:]
+        self.keys.begins(carry, place)
         if out_of_line(columns):
             columns = [column if column.values else dataclasses.replace(column, uncoupled=place) for column in columns]
         inner = inside(params["jaxpr"], one, within)
@@ -390,7 +389,7 @@ class Lockstep:
             return []
         each = drawn.size == self.counts[1] * max(1, key.a.size)
         chooses = not each if jnp.issubdtype(drawn.dtype, jnp.signedinteger) else each
-        return self.keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied))
+        return self.keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied, key.at))
 
 
 def _all_public(values: Sequence[Value]) -> bool:

@@ -78,8 +78,8 @@ class Hands:
         """Calls that a library makes, such as those of a loop's body."""
         self._copied: dict[int, Place] = {}
         """Where a function returned a list that holds a key twice, by the key."""
-        self._carried: dict[int, Place] = {}
-        """Where a key became two that a loop begins with, by the key."""
+        self._carried: dict[Frame, set[Place]] = {}
+        """Where keys became two that a loop begins with, by the line of the loop."""
         self._running: dict[FrameType, int] = {}
         self._calls = itertools.count()
         # an identity is that of one object as long as the object lives
@@ -103,10 +103,10 @@ class Hands:
         own = [one for one in self._taken if one.is_at(second)]
         return self._from_outside(own[0], of_state) if first.own == second.own and len(own) == 1 else None
 
-    def carried_twice(self) -> Place | None:
-        """Where the only key became two that any loop begins with; None if there is none, or several."""
-        places = set(self._carried.values())
-        return places.pop() if len(places) == 1 else None
+    def carried_twice(self, loop: Frame | None) -> Place | None:
+        """Where a key became two that a loop begins with; None if that is not known, or true of several."""
+        places = self._carried.get(loop, set()) if loop is not None else set()
+        return next(iter(places)) if len(places) == 1 else None
 
     def _from_outside(self, taken: _Taken, of_state: bool) -> Handed | None:
         """Where a function that runs in each step of a loop takes a key of the function around it, or of a state."""
@@ -194,8 +194,8 @@ class Hands:
             line = outer.f_code.co_filename, outer.f_lineno
             names = sorted(name for name, value in outer.f_locals.items() if value is key)
             copies = [at for at in (named_at(line, name) for name in names) if at is not None]
-            self._alive.append(key)
-            self._carried.setdefault(id(key), _place([copies[0] if len(names) > 1 and copies else line]))
+            copied = _place([copies[0] if len(names) > 1 and copies else line])
+            self._carried.setdefault(line, set()).add(copied)
 
     def _leave(self, frame: FrameType, call: int, returned: Any) -> None:
         local, code = dict(frame.f_locals), frame.f_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.value import Value, host
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, function_around, handed_out, spelled
 from audit.diagnosis.explain.sentences import found, led
+from mechanisms.adapters.noise_terms import Terms, independent
 
 MOST_KEYS = 2**16
 """Keys of one draw that are compared with those of others."""
@@ -33,6 +35,8 @@ class Use:
     chooses: bool = False
     """Whether it can choose records: a number for each of them, or places of some."""
     copied: Place | None = dataclasses.field(default=None, compare=False)
+    taken: Place | None = dataclasses.field(default=None, compare=False)
+    """Where the key was last moved or made."""
     row: int | None = dataclasses.field(default=None, compare=False)
     """Of a draw from several keys, of which some are alike."""
 
@@ -51,6 +55,10 @@ class Pair:
     """Where numbers that were drawn only once are added again."""
     copied: Place | None = None
     """Where one key became several that are alike."""
+    taken: Place | None = None
+    """Where the key of the second was last moved or made."""
+    begun: Frame | None = None
+    """The loop that begins with the key of both twice, or with one that it was derived from."""
     derived: tuple[Place, ...] = ()
     """Where the key of both was derived, if it was: in several places, or in one that came by it again."""
     chooses: tuple[bool, bool] = (False, False)
@@ -77,6 +85,12 @@ class Keys:
     _from: dict[bytes, bytes] = dataclasses.field(default_factory=dict)
     """The key that each was derived from."""
     _same_noise: list[tuple[Pair, frozenset[int], frozenset[int]]] = dataclasses.field(default_factory=list)
+    _too_few: list[tuple[Finding, str, frozenset[int]]] = dataclasses.field(default_factory=list)
+    _numbers: dict[tuple[bytes, str, int], int] = dataclasses.field(default_factory=dict)
+    """The first of the independent numbers that a function draws from a key."""
+    _numbered: int = 0
+    _begun: dict[bytes, Frame | None] = dataclasses.field(default_factory=dict)
+    """Keys that a loop begins with twice, and its line."""
 
     def derived(self, key: Value, place: Place, parents: Sequence[Value] = ()) -> None:
         """Remember where keys were derived; those that came from there before are copies."""
@@ -103,6 +117,11 @@ class Keys:
                 uses.append(number)
         return list(range(first, len(self.draws)))
 
+    def begins(self, carried: Sequence[Value], place: Place) -> None:
+        """Remember which keys a loop begins with twice."""
+        words = [own for value in carried if value.random and is_key(value.a) for own in _words(value)]
+        self._begun.update({own: place.nearest for own in words if words.count(own) > 1})
+
     def thrown_away(self, draws: Iterable[int]) -> None:
         """Draws that are not taken at one place, whoever takes them elsewhere."""
         self._thrown_away.update(draws)
@@ -118,6 +137,26 @@ class Keys:
         """Remember two releases whose noise is the same, by the draws that it is made of."""
         self._same_noise.append((pair, one, other))
 
+    def too_few(self, finding: Finding, how: str, covering: frozenset[int]) -> None:
+        """Remember noise of too few numbers: it is told of the key of two of its draws, if they have one."""
+        self._too_few.append((finding, how, covering))
+
+    def terms(self, keys: Sequence[Value], name: str, shape: tuple[int, ...], variance: Any) -> Terms | None:
+        """What a function draws from keys as independent numbers: of one key they are the same again."""
+        fresh = independent(self._numbered, shape, variance)
+        self._numbered += math.prod(shape)
+        rows = np.shape(keys[0].a) if len(keys) == 1 else (0,)
+        if fresh is None or 0 in shape or shape[: len(rows)] != rows or math.prod(rows) > MOST_KEYS:
+            return fresh
+        numbers = fresh.numbers.reshape(math.prod(rows), -1)
+        words = host(keys[0].a).reshape(len(numbers), -1)
+        first = [
+            self._numbers.setdefault((own.tobytes(), name, numbers.shape[1]), int(begun))
+            for own, begun in zip(words, numbers[:, 0], strict=True)
+        ]
+        numbers = np.asarray(first)[:, None] + np.arange(numbers.shape[1])
+        return Terms(numbers.reshape(fresh.numbers.shape), fresh.times)
+
     def judge(self, releases: Sequence[Release], hands: Callable[[], Hands]) -> None:
         """Say which keys served twice, now that it is known what each draw was for.
 
@@ -132,6 +171,15 @@ class Keys:
             shared = [words for words, numbers in uses if one.intersection(numbers) and other.intersection(numbers)]
             if not shared or not all(self._follows(words, told) for words in shared):
                 self._tell(pair, shared[0] if shared else None, told, hands)
+        for finding, how, covering in self._too_few:
+            again = ((words, sorted(covering.intersection(own))) for words, own in self._uses.items())
+            words, numbers = next((one for one in again if len(one[1]) > 1), (None, []))
+            if words is None:
+                self.find(finding)
+            elif not self._follows(words, told):
+                one, other = (self.draws[number] for number in numbers[:2])
+                pair = Pair(first=one.at, second=other.at, how=how, copied=other.copied)
+                self._tell(pair, words, told, hands)
         covering = frozenset().union(*(release.covering for release in releases))
         choosing = frozenset().union(*(release.choosing for release in releases)) - covering
         for numbers, words in self._shared(self._thrown_away - covering - choosing):
@@ -163,7 +211,10 @@ class Keys:
         derived = () if words is None else tuple(self._derived.get(words, {}).values())
         if len(derived) < 2:
             derived = (pair.copied, pair.copied) if pair.copied is not None and pair.copied in self._again else ()
-        return dataclasses.replace(pair, derived=derived)
+        begun = next((self._begun[own] for own in self._line(words) if own in self._begun), None)
+        uses = (self.draws[number] for number in self._uses.get(words or b"", ()))
+        taken = next((use.taken for use in uses if use.at == pair.second), None)
+        return dataclasses.replace(pair, derived=derived, taken=taken, begun=begun)
 
     def _shared(self, unused: set[int]) -> list[tuple[tuple[int, int], bytes]]:
         """Draws from one key: each with the first before it that is alike, and with the first that is not."""
@@ -185,9 +236,13 @@ class Keys:
 
     def _follows(self, words: bytes | None, told: set[bytes]) -> bool:
         """Whether it was said of a key, or of one that it was derived from, that it serves twice."""
-        while words is not None and words not in told:
+        return any(own in told for own in self._line(words))
+
+    def _line(self, words: bytes | None) -> Iterator[bytes]:
+        """A key, the one that it was derived from, and so on."""
+        while words is not None:
+            yield words
             words = self._from.get(words)
-        return words is not None
 
 
 def used_twice(pair: Pair, hands: Callable[[], Hands]) -> Finding:
@@ -225,7 +280,7 @@ def _handed(pair: Pair, hands: Hands) -> tuple[Place, str]:
         if each is not None:
             return lead, f"{spelled(lead)} hands over the same key each time"
         return lead, f"{spelled(out.first)} and {spelled(out.at)} hand over the same key"
-    if pair.copied is None and pair.derived and (carried := hands.carried_twice()) is not None:
+    if pair.copied is None and pair.derived and (carried := hands.carried_twice(pair.begun)) is not None:
         return carried, f"{spelled(carried)} copies the key, which the loop begins with twice"
     if pair.copied is not None:
         does = "derives the same key each time" if pair.derived else "copies the key"
@@ -235,6 +290,9 @@ def _handed(pair: Pair, hands: Hands) -> tuple[Place, str]:
         lead = pair.derived[1] if lead is NOWHERE else lead
         return lead, f"{spelled(pair.derived[0])} and {spelled(pair.derived[1])} derive the same key"
     lead = handed_out(pair.first, pair.second)
+    if lead.nearest in known and pair.taken is not None and pair.taken.nearest in pair.second.own:
+        # one line of a caller's takes the same key out of several again
+        lead = pair.taken
     return lead, "" if lead.nearest in known else f"called at {spelled(lead)}"
 
 
@@ -268,8 +326,11 @@ def _shared_frames(uses: Sequence[Place], draws: Sequence[Place]) -> int:
 
 def copied_at(out: Value, ins: Sequence[Value], at: Place) -> Place | None:
     """Where one key became several that are alike, if that is here or was before."""
-    if out.copied is not None or not is_key(out.a) or not out.random:
+    if not is_key(out.a) or not out.random:
         return out.copied
+    if out.copied is not None:
+        # what is folded into copies makes them keys of their own
+        return out.copied if np.size(out.a) == 1 or _alike(out) else None
     return (
         at if _alike(out) > sum(map(_alike, {id(value): value for value in ins if is_key(value.a)}.values())) else None
     )

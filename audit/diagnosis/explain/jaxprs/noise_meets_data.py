@@ -52,6 +52,7 @@ class Meetings:
 
     find: Callable[[Finding], None]
     same_noise: Callable[[Pair, frozenset[int], frozenset[int]], None]
+    too_few: Callable[[Finding, str, frozenset[int]], None]
     readers: set[Reader] = dataclasses.field(default_factory=set)
     """Functions of the user's that were running while records were read."""
     releases: list[Release] = dataclasses.field(default_factory=list)
@@ -284,7 +285,8 @@ class Meetings:
         told = "one number" if numbers == 1 else f"{numbers} numbers"
         how = f"{told} for {release.moved.size} coordinates"
         at = noise.repeated or release.draw
-        self.find(too_few_numbers(first=release.draw, second=release.at, how=how, shared=at))
+        finding = too_few_numbers(first=release.draw, second=release.at, how=how, shared=at)
+        self.too_few(finding, how, release.covering)
 
     def _mixing(self, release: Release, data: Value) -> None:
         mixed = data.mixed

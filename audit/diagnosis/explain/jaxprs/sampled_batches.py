@@ -13,7 +13,7 @@ from audit.diagnosis.explain.handed_over import RATES, handed_over
 from audit.diagnosis.explain.jaxprs.facts import Release
 from audit.diagnosis.explain.jaxprs.rounds import by_round, cost, first_round, is_judged
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
-from audit.diagnosis.explain.jaxprs.value import host
+from audit.diagnosis.explain.jaxprs.value import first, host
 from audit.diagnosis.explain.other_batches import drawn_once, of_one_size, too_often
 from audit.diagnosis.explain.places import NOWHERE, Place, around
 from audit.diagnosis.explain.sentences import in_every_batch
@@ -43,7 +43,9 @@ def always_there(program: Program, key: jax.Array, runs: Sequence[Run], stated: 
     constant = runs[-1].lockstep.constant_choice
     by = taken[0] if taken else NOWHERE
     kept = None if taken else top.kept
-    return [in_every_batch(origin=origin, at=top.at, runs=number, rate=rate, constant=constant, taken=by, kept=kept)]
+    padded = None if taken or kept else first(one.filled for run in fresh for one in first_round(program, run))
+    words = {"constant": constant, "taken": by, "kept": kept, "padded": padded}
+    return [in_every_batch(origin=origin, at=top.at, runs=number, rate=rate, **words)]
 
 
 def taken_too_often(program: Program, key: jax.Array, stated: Stated) -> list[Finding]:
@@ -53,11 +55,11 @@ def taken_too_often(program: Program, key: jax.Array, stated: Stated) -> list[Fi
     """
     if stated.rate is None or stated.rate * (1 + SLACK) >= 1:
         return []
-    first = run_once(program, key, first_round=True, share=0.0)
-    forced = first.lockstep.forced
+    lowest = run_once(program, key, first_round=True, share=0.0)
+    forced = lowest.lockstep.forced
     if forced is None or len(forced.draws) != 1:
         return []
-    low = _joins(program, first)
+    low = _joins(program, lowest)
 
     def joins(share: float) -> bool | None:
         own = share if low else LARGEST_UNIFORM - share

@@ -43,7 +43,7 @@ def weigh(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool)
     if (_is_own(out) or out.differs) and np.ndim(out.b) and not (out.values or out.random or derived):
         out.steady = first(value.steady for value in ins) or at
     out.kept = first(value.kept for value in ins) or (None if derived else _kept(name, ins, at))
-    out.filled = _filled(out, ins, at)
+    out.filled = _filled(name, out, ins, at)
     out.doubled = first(value.doubled for value in ins if value.differs)
     if out.doubled is None and name in ("gather", "concatenate") and out.values and out.tag and ins[0].tag:
         out.doubled = at if len(out.tag.slots) > len(ins[0].tag.slots) else None
@@ -113,16 +113,22 @@ def _takes(mask: Value, record: Value) -> bool:
     return alike and _length(dataclasses.replace(mask, tag=record.tag, single=False)) > 0
 
 
-def _filled(out: Value, ins: Sequence[Value], at: Place) -> Place | None:
-    """Where both sides got one size by padding; of a sum over records, if the padding in the record's place counts."""
+def _filled(name: str, out: Value, ins: Sequence[Value], at: Place) -> Place | None:
+    """Where records got padding beside them; of a sum over records, if the padding in the record's place counts."""
     before = first(value.filled for value in ins if value.differs)
     if out.tag is not None:
         grown = not out.sized and out.values and any(value.sized and value.values for value in ins)
-        return before or (at if grown else None)
+        picked = name == "gather" and out.values and bool(out.tag.padding)
+        return before or (at if grown or picked else None)
     for value in ins:
-        if value.filled is not None and value.tag is not None and value.tag.groups is None and not value.sized:
-            held = np.take(host(value.a), sorted(value.tag.slots), axis=value.tag.axis)
-            return value.filled if np.any(held) else None
+        tag = value.tag
+        if value.filled is not None and tag is not None and tag.groups is None:
+            if value.sized and not tag.padding:
+                return None
+            held = np.take(host(value.a), sorted(tag.padding or tag.slots), axis=tag.axis)
+            # a product with a mask may leave it out
+            masked = name == "dot_general" and not all(np.all(host(own.a)) for own in ins if own is not value)
+            return value.filled if np.any(held) and not masked else None
     return before
 
 

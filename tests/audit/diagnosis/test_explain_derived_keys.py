@@ -1,0 +1,139 @@
+"""Keys that are derived side by side, and the line that uses one of them twice."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mechanisms
+from audit.diagnosis.explain import Kind, explain
+
+ROWS = 3 * np.random.default_rng(0).normal(size=(6, 6)).astype("f4")
+PAIR = mechanisms.pair(ROWS[:5], ROWS, relation="add_remove")
+
+
+def clipped(rows):
+    return (rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True))).sum(0)
+
+
+def normal(key):
+    return jax.random.normal(key, (3,))
+
+
+def normals(keys):
+    return jax.vmap(normal)(keys)
+
+
+def folded(key):
+    return jax.vmap(jax.random.fold_in)(jnp.stack([key] * 3), jnp.arange(3))
+
+
+def split(key):
+    return jax.vmap(jax.random.split)(jax.random.split(key, 3)).reshape(-1)
+
+
+def wrapped(key):
+    return jax.random.wrap_key_data(jax.random.key_data(jax.random.split(key, 3)))
+
+
+def joined(first, second):
+    def step(key, rows, derive=folded):
+        parts = derive(key)
+        noise = jnp.concatenate([normal(parts[first]), normal(parts[second])])  # wrong
+        return clipped(rows) + noise
+
+    return step
+
+
+def one_by_one(second):
+    def step(key, rows, derive=folded):
+        parts, total = derive(key), clipped(rows)
+        return [total[3 * n : 3 * n + 3] + normal(parts[n * second]) for n in range(2)]  # wrong
+
+    return step
+
+
+def side_by_side(numbers):
+    def step(key, rows):
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.asarray(numbers))  # wrong
+        return clipped(rows).reshape(2, 3) + normals(keys)
+
+    return step
+
+
+def broadcast(key, rows):
+    keys = jnp.broadcast_to(key, (2,))  # wrong
+    return clipped(rows) + normals(keys).reshape(6)
+
+
+def cloned(key, rows):
+    total, again = clipped(rows), jax.random.clone(key)
+    one = total[:3] + normal(key)
+    return one, total[3:] + normal(again)  # wrong
+
+
+def by_a_counter(grows):
+    def step(key, rows):
+        keys, total = jax.random.split(key, 4), clipped(rows)
+        rounds = jax.lax.scan(lambda n, _: (n + grows, normal(keys[n])), 0, length=2)[1]  # wrong
+        return total[:3] + rounds[0], total[3:] + rounds[1]
+
+    return step
+
+
+def beside_a_loop(key, rows):
+    """The loop begins with one key twice, and draws from one of the two alone."""
+    loop, other = jax.random.split(key)
+    again = loop
+
+    def body(keys, _):
+        kept, own = jax.random.split(keys[0])
+        return (kept, keys[1]), normal(own)
+
+    rounds = jax.lax.scan(body, (loop, again), length=2)[1]
+    parts, total = jax.random.split(other, 3), clipped(rows)
+    one = jax.random.fold_in(parts[0], 1)
+    two = jax.random.fold_in(parts[0], 1)  # wrong
+    return total[:3] + normal(one) + 0 * rounds[0], total[3:] + normal(two) + 0 * rounds[1]
+
+
+def told(step, **words):
+    return explain(
+        step if not words else lambda key, rows: step(key, rows, **words), PAIR, key=jax.random.key(0), **SET
+    )
+
+
+SET = {"clip": 1.0, "noise_multiplier": 1.0}
+
+
+@pytest.mark.parametrize(
+    "step", [joined(0, 0), one_by_one(0), side_by_side([2, 2]), broadcast, cloned, by_a_counter(0), beside_a_loop]
+)
+def test_the_line_that_uses_a_key_again_stands_first(step):
+    (found,) = told(step).findings
+    lines, start = inspect.getsourcelines(step)
+    wrong = start + next(number for number, line in enumerate(lines) if "# wrong" in line)
+    assert (found.kind, found.lines[0]) == (Kind.KEY_USED_TWICE, (__file__, wrong)), found
+
+
+@pytest.mark.parametrize("derive", [folded, split, wrapped])
+def test_keys_of_their_own_are_left_alone(derive):
+    assert told(joined(0, 1), derive=derive).is_as_stated(1.0)
+    assert told(one_by_one(1), derive=derive).is_as_stated(1.0)
+
+
+@pytest.mark.parametrize("step", [side_by_side([2, 3]), by_a_counter(1)])
+def test_keys_that_are_counted_are_left_alone(step):
+    assert told(step).is_as_stated(1.0)
+
+
+def test_noise_that_is_drawn_twice_and_halved_is_noise():
+    def step(key, rows):
+        noise = [jax.random.normal(own, (6,)) for own in (key, key)]
+        return clipped(rows) + (noise[0] + noise[1]) / 2
+
+    assert Kind.TOO_LITTLE_NOISE not in {one.kind for one in told(step).findings}
