@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from audit.bounds.attack_summary import AttackSummary, attack_summary
-from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu, Question
 from audit.bounds.chosen_threshold import Threshold, best_threshold, scores_to_choose, strongest_threshold
-from audit.bounds.clopper_pearson import ErrorCounts, Limits, require_risk
-from audit.bounds.local_levels import ThresholdBand, band_from_scores, wider_rate_band
+from audit.bounds.clopper_pearson import ErrorCounts, require_risk
 from audit.bounds.output_scores import are_outputs, copies, learned_scores, rows_of_outputs
-from audit.risk import RiskBudget, Statement, shared
-from audit.verdict.judgement import (
-    Against,
-    Judgement,
-    against_band,
-    against_jointly,
-    judge_statements,
-    of_scores_in_one_place,
-)
-from audit.verdict.proven_numbers import ProvenNumber, against, prove, questions, stated
-from audit.verdict.verdict import Verdict
-from audit.verdict.violated import at_best
+from audit.risk import Statement, shared
+from audit.verdict.proven_numbers import questions
+from audit.verdict.score_bounds import ScoreBounds, ScoreCells, ScoreTest, concluded, statements
 from dpsgd_audit.spelling import counted
 from guarantees.checks import Delta, Share, checked, require
 from guarantees.claim import Claim
@@ -43,82 +31,15 @@ OF_OUTPUTS = (
 )
 FIXED_CONDITION = "the threshold was chosen before looking at these scores"
 SEED_CONDITION = "delta, and the seed that set scores aside to choose thresholds, were not tried out on these scores"
-NUMBERS: tuple[Statement, ...] = ("epsilon", "delta", "mu")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ScoreTest:
-    """One test and what it counted on the scores that did not choose it."""
-
-    purpose: Statement
-    threshold: float
-    rejects: str
-    counts: ErrorCounts
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ScoreBounds:
-    """Proven lower bounds from given scores, and what the user must vouch for. All hold together at the risk."""
-
-    budget: RiskBudget
-    """How the risk is spent: fixed before looking."""
-    numbers: tuple[ProvenNumber, ...]
-    tests: tuple[ScoreTest, ...]
-    seed: int | None
-    """What set scores aside to choose thresholds; None where they were given."""
-    conditions: tuple[str, ...]
-    judgement: Judgement | None
-    """The verdict with its reason and p-value, where a claim was given."""
-    sides: tuple[Array, Array] = dataclasses.field(repr=False)
-    """All scores, in increasing order."""
-    learned_from: tuple[int, int] | None = None
-    """Of how many outputs of each side a score was learned, which are not judged; None where scores were given."""
-
-    @property
-    def risk(self) -> float:
-        """The probability that any of the statements is wrong."""
-        return self.budget.risk
-
-    @property
-    def shares(self) -> Mapping[Statement, float]:
-        """How the statements share the risk."""
-        return self.budget.shares
-
-    @functools.cached_property
-    def band(self) -> ThresholdBand | None:
-        """Limits on both error rates at every threshold at once, at its own share; None if it has none."""
-        share = self.budget.band
-        return band_from_scores(*self.sides, risk=share) if share > 0 else None
-
-    @functools.cached_property
-    def summary(self) -> AttackSummary | None:
-        """Area under the curve, true-positive rates and accuracy, off the band."""
-        return None if self.band is None else attack_summary(*self.sides, self.band)
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """The verdict on the claim, in the words of a record; None where no claim was given."""
-        return None if self.judgement is None else self.judgement.verdict
-
-    def epsilon(self, delta: float) -> float:
-        """Proven lower bound on epsilon: by the band, up to its delta by its own test, or implied by delta's."""
-        return self._proven(EpsilonAt(delta=delta))
-
-    def delta(self, epsilon: float) -> float:
-        """Proven lower bound on delta: by the band, at epsilon 0 by its own test, or implied by epsilon's."""
-        return self._proven(DeltaAt(epsilon=epsilon))
-
-    @property
-    def mu(self) -> float:
-        """Proven lower bound on mu: by its own test, by the band, or implied by epsilon's or delta's."""
-        return self._proven(Mu())
-
-    def _proven(self, question: Question) -> float:
-        """By its own test, by what the other numbers imply of it, and off the band."""
-        own = stated(self.numbers, question)
-        if self.band is None:
-            return own
-        return max(own, float(question.through(self.band.alpha_upper, self.band.beta_upper).max(initial=0.0)))
+DIFFER: Mapping[str, str] = MappingProxyType(
+    {
+        "any": "the two datasets differ in one record only",
+        "add_remove": "the two datasets differ in one record only, which is added or removed",
+        "zero_out": "the two datasets differ in one record only, whose gradient is set to zero",
+        "substitution": "the two datasets differ in one record only, which is exchanged for another",
+    }
+)
+"""What a claim supposes, by its relation."""
 
 
 @checked
@@ -132,6 +53,7 @@ def from_scores(
     delta: Delta = 1e-5,
     target: Statement | None = None,
     seed: int = 0,
+    name: str | None = None,
 ) -> ScoreBounds:
     """Valid lower bounds from scores or outputs that you already have, one per trial on each dataset.
 
@@ -152,9 +74,14 @@ def from_scores(
       delta: where epsilon is proven.
       target: spend the whole risk on one number instead of sharing it.
       seed: sets aside the scores that choose thresholds.
+      name: what records and reports call it, by default "given scores" or "given outputs".
+
+    Numbers are read as float64. Integers above 2**53 are rounded and those above 1e308 infinite, which keeps the bounds
+    valid: it is one and the same function of every score, which ties some and exchanges none.
 
     Returns:
-      Bounds that answer ``epsilon(delta)``, ``delta(epsilon)``, ``mu`` and, with a claim, ``verdict``.
+      Bounds that answer ``epsilon(delta)``, ``delta(epsilon)``, ``mu`` and, with a claim, ``verdict``. With a claim,
+      ``audit.save_records`` and ``audit.write_report`` take them among records.
 
     Raises:
       ValueError: scores are NaN, too few, or an argument is out of range.
@@ -167,35 +94,27 @@ def from_scores(
       True
     """
     require_risk(risk)
+    require("thresholds", bool(np.isfinite(thresholds).all()), "finite numbers", thresholds)
+    require("seed", seed >= 0, "at least 0", seed)
     given, learned_from = _scores(without, with_record, thresholds, seed)
-    stated = _stated(claim, target)
-    budget = shared(risk, stated, on_band=1.0)
-    share = budget.shares
+    stated = statements(claim, target)
+    share = shared(risk, stated, on_band=1.0).shares
     chosen = _fixed(given, thresholds, stated) if thresholds else chosen_tests(given, share, claim, delta, seed)
-    asked = questions(delta)
-    verdict = None if claim is None else _against(claim, chosen, budget)
-    gained = budget.passed_on(refuted=verdict is not None and verdict.refutes)
-    numbers = tuple(
-        prove(_counts_for(chosen, name), asked[name], risk=share[name], passed_on=gained.get(name, 0.0))
-        for name in NUMBERS
-        if name in share
-    )
-    zero, one = _finite(given)
+    zero, one = (np.sort(side) for side in _finite(given, beyond=thresholds))
     vouched = OF_OUTPUTS if learned_from else (*CONDITIONS, FIXED_CONDITION if thresholds else SEED_CONDITION)
-    copied = copied_trials(without, with_record)
-    found = ScoreBounds(
-        budget=budget,
-        numbers=numbers,
-        tests=chosen,
+    if (copied := copied_trials(without, with_record)) is not None:
+        vouched = (f"{vouched[0]}, although {copied}", *vouched[1:])
+    if claim is not None:
+        vouched = (*vouched, DIFFER[claim.relation])
+    found = concluded(chosen, ScoreCells.of((zero, one), chosen), risk=risk, claim=claim, delta=delta, target=target)
+    return dataclasses.replace(
+        found,
         seed=None if thresholds else seed,
-        conditions=vouched if copied is None else (f"{vouched[0]}, although {copied}", *vouched[1:]),
-        judgement=None,
-        sides=(np.sort(zero), np.sort(one)),
+        conditions=vouched,
+        sides=(zero, one),
         learned_from=learned_from,
+        name=name or ("given scores" if learned_from is None else "given outputs"),
     )
-    if claim is None or verdict is None:
-        return found
-    return dataclasses.replace(found, judgement=_judged(claim, found, verdict, delta))
 
 
 def copied_trials(without: ArrayLike, with_record: ArrayLike) -> str | None:
@@ -222,15 +141,6 @@ def _scores(
     require("thresholds", not thresholds, "left out where the score is learned from outputs", thresholds)
     found = learned_scores(*sides, seed=seed)
     return (found.without, found.with_record), found.learned_from
-
-
-def _stated(claim: Claim | None, target: Statement | None) -> tuple[Statement, ...]:
-    if target is None:
-        return (*NUMBERS, "rest") if claim is None else ("verdict", *NUMBERS, "rest")
-    known: tuple[Statement, ...] = ("verdict", *NUMBERS)
-    require("target", target in known, f"one of {known}", target)
-    require("target", (target == "verdict") == (claim is not None), "'verdict' with a claim, and only then", target)
-    return (target,)
 
 
 def _fixed(
@@ -277,52 +187,6 @@ def chosen_tests(
     return tuple(found)
 
 
-def _counts_for(tests: tuple[ScoreTest, ...], purpose: str) -> tuple[ErrorCounts, ...]:
-    return tuple(test.counts for test in tests if test.purpose == purpose)
-
-
-def _against(claim: Claim, tests: tuple[ScoreTest, ...], budget: RiskBudget) -> Against:
-    own = _counts_for(tests, "verdict")
-    return against_jointly(own, claim, risk=budget.verdict, for_excess=budget.for_excess)
-
-
-def _judged(claim: Claim, found: ScoreBounds, verdict: Against, delta: float) -> Judgement:
-    """By every statement that has a share of the risk."""
-    asked, tests, share = questions(delta), found.tests, found.shares
-    own, gained = _counts_for(tests, "verdict"), found.budget.passed_on(refuted=verdict.refutes)
-    statements = [verdict]
-    for name in NUMBERS:
-        if name in share:
-            counts, gain = _counts_for(tests, name), gained.get(name, 0.0)
-            statements.append(against(claim, counts, asked[name], risk=share[name], passed_on=gain))
-    if found.band is not None:
-
-        def wider_at(risk: float) -> tuple[Limits, ...]:
-            return band_from_scores(*found.sides, risk=risk, rates=wider_rate_band).points
-
-        statements.append(against_band(found.band.points, wider_at, claim, risk=found.budget.band))
-    trials = min(min(counts.trials_without, counts.trials_with) for counts in own)
-    judgement = judge_statements(
-        tuple(statements),
-        claim,
-        risk=sum(share.values()),
-        deciding=share["verdict"] / len(own),
-        delta=delta,
-        trials_per_side=trials,
-    )
-    zero, one = found.sides
-    same = min(zero[0], one[0]) == max(zero[-1], one[-1])
-    if same or (found.band is None and all(_splits_nothing(test.counts) for test in tests)):
-        return of_scores_in_one_place(judgement)
-    return dataclasses.replace(judgement, violated_at=at_best(judgement.violated_at, found))
-
-
-def _splits_nothing(counts: ErrorCounts) -> bool:
-    """Whether a test says the same of every score that it was counted on."""
-    alarms = counts.false_alarms + counts.trials_with - counts.misses
-    return alarms in (0, counts.trials_without + counts.trials_with)
-
-
 def _counts(sides: tuple[Array, Array], test: Threshold) -> ErrorCounts:
     """Errors of a test on scores of both sides."""
     above = [int(np.count_nonzero(side > test.threshold)) for side in sides]
@@ -358,12 +222,12 @@ def one_column(name: str, values: ArrayLike, *, least: int = 4) -> Array:
     return scores
 
 
-def _finite(sides: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The same order, with infinite scores a step beyond the others, which a model of the scores needs."""
+def _finite(sides: tuple[Array, Array], *, beyond: tuple[float, ...] = ()) -> tuple[Array, Array]:
+    """The same order, with infinite scores a step beyond the others and ``beyond``, which a model of them needs."""
     both = np.concatenate(sides)
-    known = both[np.isfinite(both)]
-    if known.size == both.size:
+    if np.isfinite(both).all():
         return sides
+    known = np.concatenate([both[np.isfinite(both)], beyond])
     low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
     step = min(max(high - low, 1.0), float(np.finfo(float).max) / 4)
     zero, one = (np.nan_to_num(side, posinf=high + step, neginf=low - step) for side in sides)

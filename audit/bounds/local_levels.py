@@ -92,11 +92,17 @@ def band_from_scores(
     ``rates`` makes each side's limits, by default ``rate_band``.
     """
     zero, one = len(without), len(with_record)
-    # Fewer than r scores lie above t from the r-th highest on; at most r - 1 at or below t, up to the r-th lowest.
-    starts, ends = without[zero - ranks(zero)], np.nextafter(with_record[ranks(one) - 1], -np.inf)
-    threshold = np.unique(np.concatenate([starts, ends]))
+    threshold = band_thresholds(without, with_record)
     above = zero - np.searchsorted(without, threshold, side="right")
     return _band(threshold, above, np.searchsorted(with_record, threshold, side="right"), zero, one, risk, rates)
+
+
+def band_thresholds(without: Array, with_record: Array) -> Array:
+    """Where a limit of the band changes, from the scores of both sides in increasing order."""
+    # Fewer than r scores lie above t from the r-th highest on; at most r - 1 at or below t, up to the r-th lowest.
+    starts = without[len(without) - ranks(len(without))]
+    ends = np.nextafter(with_record[ranks(len(with_record)) - 1], -np.inf)
+    return np.unique(np.concatenate([starts, ends]))
 
 
 def band_from_grid(

@@ -71,7 +71,8 @@ def copies(values: ArrayLike) -> int:
     Whole numbers, and trials that take few values, are what a discrete release gives. Scores may be rounded: they are
     called copies only if each comes more than once.
     """
-    rows = np.asarray(values).reshape(len(np.asarray(values)), -1)
+    given = np.asarray(values)
+    rows = given.reshape(len(given), int(np.prod(given.shape[1:])))
     if not np.mod(rows[np.isfinite(rows)], 1).any():
         return 0
     times = np.unique(rows, axis=0, return_counts=True)[1]
@@ -86,6 +87,7 @@ def rows_of_outputs(name: str, values: ArrayLike) -> Array:
     require(name, outputs.dtype.kind in "biuf", "an array of real numbers", outputs.dtype)
     require(name, len(outputs) >= FEWEST, f"at least {FEWEST} outputs", len(outputs))
     rows = outputs.reshape(len(outputs), -1).astype(float)
+    require(name, rows.shape[1] > 0, "rows of numbers, one row a trial", f"shape {outputs.shape}")
     finite = np.isfinite(rows).all(axis=1)
     if not finite.all():
         where = int(np.argmin(finite))

@@ -231,13 +231,19 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         help="selects the tenth of the scores that chooses thresholds, with --one-run the order of tied scores; "
         "choose it before looking (default: %(default)s)",
     )
-    parser.add_argument("--markdown", metavar="FILE", help="also write a Markdown table, as for a model card")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="with --claim: also write a page and a record, for `report`, `verify` and `compare`",
+    )
+    parser.add_argument("--name", help="what the record and its reports are called")
+    parser.add_argument("--markdown", metavar="FILE", help="also write a Markdown table: with --claim a model card")
     _flag(parser, "--plot", "draw the trade-off curves as text, even if the output is not a terminal")
     _speech(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("records", nargs="+", metavar="RECORDS.json", help="records that `run` wrote")
+    parser.add_argument("records", nargs="+", metavar="RECORDS.json", help="records that `run` or `bound --out` wrote")
     parser.add_argument(
         "--format",
         choices=[PAGE, *TEXTS],
@@ -258,7 +264,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
 
 
 def _plot(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("records", metavar="RECORDS.json", help="records that `run` wrote")
+    parser.add_argument("records", metavar="RECORDS.json", help="records that `run` or `bound --out` wrote")
     parser.add_argument("--x", required=True, metavar="PARAMETER", help="parameter of the audits: rate, records, ...")
     parser.add_argument(
         "--y", choices=["epsilon", "delta", "mu"], default="epsilon", help="number to plot (default: %(default)s)"
@@ -272,7 +278,7 @@ def _plot(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("records", metavar="RECORDS.json", help="records that `run` wrote")
+    parser.add_argument("records", metavar="RECORDS.json", help="records that `run` or `bound --out` wrote")
     parser.add_argument(
         "--rerun",
         type=float,

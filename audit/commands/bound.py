@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
+import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampl
 from audit.commands.arguments import risk_of
 from audit.commands.json_output import print_json
 from audit.commands.score_file import load_scores, swapped
-from audit.record.files import write_whole
+from audit.record.files import make_folder, require_apart, write_whole
 from audit.record.record import plain
 from audit.report.character_plot import Line, claim_line, falling_line, print_plot
 from audit.report.table import readable, readable_p_value
@@ -26,7 +29,8 @@ from guarantees.numerics.rounding import at_least, at_most
 
 if TYPE_CHECKING:
     from audit.bounds.attack_summary import AttackSummary
-    from audit.scores import ScoreBounds
+    from audit.one_run.result import OneRun
+    from audit.verdict.score_bounds import ScoreBounds
     from guarantees.claim import Claim
 
 CLOSE = 0.01
@@ -37,43 +41,78 @@ EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inc
 @laws_kept()
 def execute(arguments: argparse.Namespace) -> int:
     """Read two files of scores or outputs, print bounds and what the user must vouch for."""
-    from audit.bounds.output_scores import are_outputs
     from audit.commands import one_run
-    from audit.scores import copied_trials, from_scores, one_column
-    from audit.suites.claim_names import claim_from_text
 
+    _check_options(arguments)
+    sides = _read(arguments)
+    found = one_run.execute(arguments, *sides) if arguments.one_run else _from_scores(arguments, sides)
+    if arguments.claim is not None and (arguments.out or arguments.markdown):
+        _write(found, arguments)
+    return 0 if found.verdict is None else EXITS[found.verdict]
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Refuse, before anything is read, what cannot be written or does not go together."""
     if not 0 <= arguments.delta < 1:
         raise ValueError(f"--delta must lie in [0, 1), got {arguments.delta}.")
-    given = load_scores(arguments.without), load_scores(arguments.with_record)
-    least = 0 if arguments.one_run else 4
-    outputs = any(map(are_outputs, given))
+    if arguments.one_run and arguments.markdown and arguments.claim is None:
+        raise ValueError("--markdown with --one-run writes the card of a claim that was judged; add --claim.")
+    if arguments.guesses and not arguments.one_run:
+        raise ValueError("--guesses only works with --one-run; add --one-run, or drop --guesses.")
+    if arguments.rate is not None and arguments.assume != "subsampled-gaussian":
+        raise ValueError(
+            "--rate only works with --assume subsampled-gaussian; name the rate in --claim, or drop --rate."
+        )
+    if arguments.out is None:
+        if arguments.name is not None:
+            raise ValueError("--name names a record; add --out DIR, or drop --name.")
+        return
+    if arguments.claim is None:
+        raise ValueError(
+            "--out writes a record, which holds the verdict on a claim; add --claim, such as "
+            "--claim 'epsilon_delta(epsilon=8, delta=1e-5)', or drop --out."
+        )
+    out = make_folder(arguments.out)
+    read = {"the scores of --without": arguments.without, "the scores of --with": arguments.with_record}
+    written = {"the record": out / "records.json", "the page": out / "index.html"}
+    require_apart(written, read)
+    if arguments.markdown:
+        require_apart({"--markdown": arguments.markdown}, {**written, **read})
+
+
+def _read(arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+    """Both files, with warnings about what looks like a mistake."""
+    from audit.bounds.output_scores import are_outputs
+    from audit.scores import copied_trials, one_column
+
+    zero, one = load_scores(arguments.without), load_scores(arguments.with_record)
+    outputs = are_outputs(zero) or are_outputs(one)
     if outputs and (arguments.one_run or arguments.assume is not None):
         raise ValueError(
             f"{'--one-run' if arguments.one_run else '--assume'} reads one score a trial, and these files "
             "hold several numbers a trial: save scores."
         )
-    sides = (
-        given
-        if outputs
-        else tuple(one_column(name, own, least=least) for name, own in zip(("--without", "--with"), given, strict=True))
-    )
-    if np.array_equal(np.sort(np.ravel(sides[0])), np.sort(np.ravel(sides[1]))):
+    if not outputs:
+        least = 0 if arguments.one_run else 4
+        zero, one = one_column("--without", zero, least=least), one_column("--with", one, least=least)
+    if np.array_equal(np.sort(np.ravel(zero)), np.sort(np.ravel(one))):
         print("warning: --without and --with hold the same scores: is it the same file twice?", file=sys.stderr)
-    if not outputs and (warning := swapped(*sides)):
+    if not outputs and (warning := swapped(zero, one)):
         print(f"warning: {warning}", file=sys.stderr)
-    if not arguments.one_run and (copied := copied_trials(*sides)):
+    if not arguments.one_run and (copied := copied_trials(zero, one)):
         print(
             f"warning: {copied}: if the noise is continuous, trials were copied or a seed was used again. Then the "
             "bounds and the verdict below do not hold; keep one of each.",
             file=sys.stderr,
         )
-    if arguments.one_run and arguments.markdown:
-        raise ValueError("--markdown has no table for --one-run; use audit.write_report with what audit.one_run gives.")
-    if arguments.one_run:
-        found = one_run.execute(arguments, *sides)
-        return 0 if found.verdict is None else EXITS[found.verdict]
-    if arguments.guesses:
-        raise ValueError("--guesses only works with --one-run; add --one-run, or drop --guesses.")
+    return zero, one
+
+
+def _from_scores(arguments: argparse.Namespace, sides: tuple[np.ndarray, np.ndarray]) -> ScoreBounds:
+    """Bound, and print or write what was asked for."""
+    from audit.scores import from_scores
+    from audit.suites.claim_names import claim_from_text
+
     claim = None if arguments.claim is None else claim_from_text(arguments.claim)
     found = from_scores(
         *sides,
@@ -84,11 +123,11 @@ def execute(arguments: argparse.Namespace) -> int:
         target=arguments.target,
         seed=arguments.seed,
     )
-    if arguments.markdown:
+    if arguments.markdown and claim is None:
         from audit.report.score_card import score_card
 
         files = (arguments.without, arguments.with_record)
-        write_whole(arguments.markdown, score_card(found, claim=claim, delta=arguments.delta, files=files))
+        write_whole(arguments.markdown, score_card(found, delta=arguments.delta, files=files))
     estimate = _assumed(arguments, *sides, assumption_free=found.epsilon(arguments.delta))
     if arguments.json:
         print_json(plain({**_numbers(found, arguments.delta), "assumed": plain(estimate) if estimate else None}))
@@ -97,7 +136,42 @@ def execute(arguments: argparse.Namespace) -> int:
         print_plot(_lines(found, claim), asked=arguments.plot)
         if estimate is not None:
             print(f"Under an assumption: {estimate.wording}")
-    return 0 if found.verdict is None else EXITS[found.verdict]
+    return found
+
+
+def _write(found: ScoreBounds | OneRun, arguments: argparse.Namespace) -> None:
+    """The record with the files that it is about, its page and its model card: what was asked for."""
+    from audit.record.of_one_run import as_record
+    from audit.record.stored import save_records
+    from audit.report.page import write_report
+    from audit.report.statement import model_card
+
+    record = as_record(found)
+    files = {"without": arguments.without, "with": arguments.with_record}
+    name = record.name if arguments.name is None else arguments.name
+    title = f"Privacy audit of {name}" if arguments.name is None else name
+    record = dataclasses.replace(record, name=name, mechanism=dataclasses.replace(record.mechanism, parameters=files))
+    if arguments.markdown:
+        write_whole(arguments.markdown, model_card((record,), title=title))
+    if not arguments.out:
+        return
+    out = Path(arguments.out)
+    save_records((record,), out / "records.json", title=title)
+    page = write_report((record,), out, title=title, command=_command(arguments))
+    if not (arguments.quiet or arguments.json):
+        print(f"record: {out / 'records.json'}\nreport: {page}")
+
+
+def _command(arguments: argparse.Namespace) -> str:
+    """What counts the same scores again: everything that changes the numbers."""
+    words = ["dpsgd-audit", "bound", "--without", arguments.without, "--with", arguments.with_record]
+    words += ["--one-run"] if arguments.one_run else []
+    for option in ("claim", "delta", "confidence", "target", "seed"):
+        if (value := getattr(arguments, option)) is not None:
+            words += [f"--{option}", str(value)]
+    words += [word for threshold in arguments.threshold or () for word in ("--threshold", str(threshold))]
+    words += [word for pair in arguments.guesses or () for word in ("--guesses", *map(str, pair))]
+    return shlex.join(words)
 
 
 def _numbers(found: ScoreBounds, delta: float) -> dict[str, Any]:

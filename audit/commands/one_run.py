@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,8 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
     if arguments.plot:
         raise ValueError("--one-run proves no curve, so there is nothing to plot; drop --plot.")
     claim = None if arguments.claim is None else claim_from_text(arguments.claim)
+    # what flipping a coin does is vouched for: it is what the claim is about, where the claim says
+    stated: dict[str, Any] = {} if claim is None or claim.relation == "any" else {"relation": claim.relation}
     found = one_run(
         np.concatenate([np.ravel(left_out), np.ravel(included)]),
         np.repeat([False, True], [np.size(left_out), np.size(included)]),
@@ -34,6 +37,7 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
         guesses=arguments.guesses,
         claim=claim,
         seed=arguments.seed,
+        **stated,
     )
     if arguments.json:
         epsilon = {"epsilon": found.epsilon(arguments.delta), "epsilon_at_delta": arguments.delta}

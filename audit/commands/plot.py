@@ -8,7 +8,7 @@ from pathlib import Path
 from audit.commands.json_output import print_json
 from audit.record.files import require_apart
 from audit.record.record import plain
-from audit.record.stored import load_records
+from audit.record.stored import WRITTEN_BY, load_records
 from audit.report.figures import save_sweep, sweep_numbers, width_in_inches
 
 
@@ -16,7 +16,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Draw a proven number against a parameter of the audits."""
     path = Path(arguments.records)
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
+        raise FileNotFoundError(f"{path}: no such file; {WRITTEN_BY}.")
     out, records = Path(arguments.out), load_records(path)
     require_apart({"--out": out}, {"the records": path})
     what = {"x": arguments.x, "series": arguments.series, "y": arguments.y}

@@ -58,10 +58,10 @@ def _execute(arguments: argparse.Namespace, check: Callable[[], None]) -> int:
 
 def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable[[], None]) -> int:
     from audit.record.stored import load_records, save_records
+    from audit.report.look_again import look_again
     from audit.report.page import write_report
     from audit.report.progress import Progress
     from audit.report.short_story import ten_lines
-    from audit.report.story import look_again
     from audit.report.table import log_width, print_table
     from audit.resume.checkpoint import locked
     from audit.suites.each_audit import unnoticed

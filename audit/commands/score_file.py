@@ -109,7 +109,7 @@ def _labelled(path: str, header: list[str], rows: list[list[str]], label: str) -
     if not label:
         return lambda row: True
     name, _, value = label.partition("=")
-    place = _place(path, header, len(rows[0]), name)
+    place = _place(path, header, len(rows[0]), name, holds="says which side a row is of")
 
     def chosen(row: list[str]) -> bool:
         own = row[place] if place < len(row) else ""
@@ -117,12 +117,13 @@ def _labelled(path: str, header: list[str], rows: list[list[str]], label: str) -
 
     if not any(map(chosen, rows[len(header[:1]) :])):
         found = sorted({row[place] for row in rows[len(header[:1]) :] if place < len(row)})
-        raise ValueError(f"{path}: no row has {name} = {value!r}; it is {', '.join(found[:SHOWN])}.")
+        values = ", ".join(found[:SHOWN])
+        raise ValueError(f"{path}: no row has {name} = {value!r}, its only values are: {values}; choose one of them.")
     return chosen
 
 
-def _place(path: str, header: list[str], width: int, column: str) -> int:
-    """Which column holds the scores."""
+def _place(path: str, header: list[str], width: int, column: str, *, holds: str = "") -> int:
+    """Which column holds the scores, or what ``holds`` says."""
     if column in header:
         return header.index(column)
     if column.isdigit() and int(column) < width:
@@ -131,6 +132,8 @@ def _place(path: str, header: list[str], width: int, column: str) -> int:
         return 0
     known = header or [str(i) for i in range(width)]
     listed = f"{known[:SHOWN]} and {width - SHOWN} more" if width > SHOWN else f"{known}"
+    if holds:
+        raise ValueError(f"{path}: no column {column!r} in {listed}; name the one that {holds}.")
     # a first column often numbers the trials, which is no score
     guess = next((name for name in known if "score" in name.lower()), "COLUMN")
     raise ValueError(

@@ -26,7 +26,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Print a line an audit, or more where not all is right; 1: something wrong, 3: not computed or drawn, else 0."""
     path = Path(arguments.records)
     if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file; records are written by `dpsgd-audit run`.")
+        raise FileNotFoundError(f"{path}: no such file; {WRITTEN_BY}.")
     suite = None if arguments.suite is None else read_suite(arguments.suite)
     records = load_records(path)
     if not records:
@@ -85,11 +85,13 @@ def _named(primary: list[Primary]) -> Iterable[str]:
     told = [each for each in primary if each.source == "told"]
     drawn = [each for each in primary if each.source == "drawn" and not each.drawn_again]
     trained = [each for each in primary if each.source == "trained"]
+    given = [each for each in primary if each.source == "given"]
     again = [each for each in primary if each.drawn_again]
     for group, what in (
         (again, "drawn again"),
         (drawn, "from the trials, which --rerun 1 checks"),
         (trained, "from one training, which nobody can repeat"),
+        (given, "from the given scores, which `bound` counts again for who has them"),
         (told, "stated, which nothing checks"),
     ):
         if group:

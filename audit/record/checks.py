@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu
 from audit.record.read import require_key
 from audit.record.record import AuditRecord, Band, Curve, OneRunPart, ScoreGrid
+from audit.record.vouched import ScoresPart
 from audit.trials.seeds import SEEDS
 from audit.verdict.proven_numbers import ProvenNumber
 
@@ -59,7 +60,9 @@ def check(record: AuditRecord) -> None:
         _curve("theory", record.theory)
     require_key("grids", len(record.grids) > 0, "at least one", record.grids)
     for index, grid in enumerate(record.grids):
-        _grid(f"grids[{index}]", grid, record.trials_per_side)
+        _grid(f"grids[{index}]", grid, None if record.scores is not None else record.trials_per_side)
+    if record.scores is not None:
+        _given(record, record.scores)
 
 
 def _nothing(record: AuditRecord) -> None:
@@ -87,6 +90,21 @@ def _guessed(record: AuditRecord, once: OneRunPart) -> None:
         require_key(f"{key}.right_in", right, "at most the guesses", each.right)
     spent = sum(each.risk for each in once.guesses)
     require_key("one_run.guesses", spent <= record.risk * (1 + 1e-9), "within the record's risk", spent)
+
+
+def _given(record: AuditRecord, part: ScoresPart) -> None:
+    """Given scores have one grid, and tests that all judged as many of them."""
+    require_key("grids", len(record.grids) == 1, "one grid of given scores", len(record.grids))
+    require_key("trials", record.trials == sum(record.judged), f"the {sum(record.judged)} judged", record.trials)
+    edges, targets = record.grids[0].edges, sorted(record.budget.shares)
+    for index, point in enumerate(record.points):
+        key, own = f"points[{index}]", (point.counts.trials_without, point.counts.trials_with)
+        require_key(f"{key}.counts", own == record.judged, f"of {record.judged} trials", own)
+        require_key(f"{key}.threshold", point.threshold in edges, "an edge of the grid", point.threshold)
+        require_key(f"{key}.rejects", point.rejects in ("above", "below"), "'above' or 'below'", point.rejects)
+        require_key(f"{key}.target", point.target in targets, f"one of {targets}", point.target)
+    learned = part.learned_from or (0, 0)
+    require_key("scores.learned_from", min(learned) >= 0, "counts, none of them negative", learned)
 
 
 def _claim(record: AuditRecord) -> None:
@@ -123,14 +141,15 @@ def _curve(key: str, curve: Curve | Band) -> None:
     _rates(f"{key}.beta", curve.beta)
 
 
-def _grid(key: str, grid: ScoreGrid, trials: int) -> None:
+def _grid(key: str, grid: ScoreGrid, trials: int | None) -> None:
     ordered = all(a <= b for a, b in itertools.pairwise(grid.edges))
     require_key(f"{key}.edges", ordered, "in increasing order", grid.edges)
     for side in ("without", "with_record"):
         counts = getattr(grid, side)
         require_key(f"{key}.{side}", len(counts) == len(grid.edges) + 1, "one more than edges", counts)
         require_key(f"{key}.{side}", min(counts) >= 0, "counts, none of them negative", counts)
-        require_key(f"{key}.{side}", sum(counts) == trials > 0, f"counts of {trials} trials", sum(counts))
+        right = sum(counts) > 0 and trials in (None, sum(counts))
+        require_key(f"{key}.{side}", right, f"counts of {trials or 'some'} trials", sum(counts))
 
 
 def _rates(key: str, values: Sequence[float]) -> None:

@@ -30,6 +30,18 @@ STOPPED = (
     "counts of an audit that may stop early are not a fixed sample; run both to their planned trials to compare them"
 )
 
+ONE_TRAINING = (
+    "the coins of one training and their guesses have no test in common with another's: read the two proven epsilons, "
+    "or audit both versions with run_audit"
+)
+OF_SCORES = (
+    "given scores are compared at thresholds that both were judged at and that no score chose; fix thresholds before "
+    "you look at the scores, and pass the same to both runs of `bound` (--threshold)"
+)
+
+OTHER_THRESHOLDS = "judge both by another --threshold, fixed before you look at the scores"
+SAME_SCORES = "both records are of the same scores"
+
 CHANCE = 1e-3
 """How often chance may make the largest advantage of a record look larger than it is."""
 
@@ -127,7 +139,7 @@ def shared_test(old: AuditRecord, new: AuditRecord, *, risk: float) -> SharedTes
         return None
     found = []
     for member, ours, theirs in _pairs(old, new):
-        for threshold, counts in _common(ours, theirs):
+        for threshold, counts in _common(ours, theirs, _fixed(old), _fixed(new)):
             without, with_record = counts[:, :, 0].sum(1) / counts.sum((1, 2))
             found.append((abs(with_record - without), (member, threshold, counts, bool(with_record >= without))))
     # of equal ones the first
@@ -152,8 +164,15 @@ def _could_show(counts: np.ndarray, risk: float) -> bool:
     return bool(2 * hypergeom.pmf(ends, old + new, above, old).min() <= risk)
 
 
-def _common(old: ScoreGrid, new: ScoreGrid) -> list[tuple[float, np.ndarray]]:
-    """Thresholds of both grids, with counts [side, record, above/below]."""
+def _fixed(record: AuditRecord) -> frozenset[float] | None:
+    """Thresholds of given scores that no score chose, as the others of their grid were; None: all of a grid's were."""
+    if record.scores is None:
+        return None
+    return frozenset(point.threshold for point in record.points if record.scores.seed is None)
+
+
+def _common(old: ScoreGrid, new: ScoreGrid, *fixed: frozenset[float] | None) -> list[tuple[float, np.ndarray]]:
+    """Thresholds of both grids, with counts [side, record, above/below]; of given scores those that were ``fixed``."""
     tables = []
     for grid in (old, new):
         sides = [np.asarray(side) for side in (grid.without, grid.with_record)]
@@ -165,6 +184,7 @@ def _common(old: ScoreGrid, new: ScoreGrid) -> list[tuple[float, np.ndarray]]:
             }
         )
     shared = sorted(tables[0].keys() & tables[1].keys())
+    shared = [edge for edge in shared if all(known is None or edge in known for known in fixed)]
     return [(edge, np.array([tables[0][edge], tables[1][edge]]).transpose(1, 0, 2)) for edge in shared]
 
 
@@ -249,13 +269,19 @@ def _state(
     most = [_largest_advantage(record) for record in (old, new)]
     seen = (test.old_advantage, test.new_advantage)
     if any(surely > 2 * max(0.0, shown) for (_, surely), shown in zip(most, seen, strict=True)):
-        return "not_compared", SEES_LESS.format(*seen, *(largest for largest, _ in most))
-    shared = f"; {ONE_SEED}" if old.key == new.key else ""
+        less = SEES_LESS.format(*seen, *(largest for largest, _ in most))
+        return "not_compared", less if new.scores is None else less.replace(REMEDY, OTHER_THRESHOLDS)
+    shared = f"; {ONE_SEED if new.scores is None else SAME_SCORES}" if old.key == new.key else ""
     return "same", f"no change shown: {moved}{shared}"
 
 
 def _why_none(old: AuditRecord, new: AuditRecord) -> str:
-    return BLIND if any(_common(ours, theirs) for _, ours, theirs in _pairs(old, new)) else NO_TEST
+    if old.one_run is not None or new.one_run is not None:
+        return ONE_TRAINING
+    shared = any(_common(ours, theirs, _fixed(old), _fixed(new)) for _, ours, theirs in _pairs(old, new))
+    if old.scores is not None or new.scores is not None:
+        return BLIND.replace(REMEDY, OTHER_THRESHOLDS) if shared else OF_SCORES
+    return BLIND if shared else NO_TEST
 
 
 def _largest_advantage(record: AuditRecord) -> tuple[float, float]:

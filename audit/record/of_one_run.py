@@ -1,32 +1,30 @@
-"""The record of one training with many canaries: no trials, only coins that were guessed."""
+"""Records of what is none yet: of one training with many canaries, whose coins were guessed, and of given scores."""
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import platform
 from collections.abc import Iterable
-
-import numpy as np
 
 from audit.one_run.procedure import judged
 from audit.one_run.result import OneRun
-from audit.record.derive import claim_part
+from audit.record.of_scores import judged_here, record_of_scores
 from audit.record.record import AuditRecord, OneRunPart, Part
 from audit.record.unrun import NO_TRIALS
 from audit.risk import RiskBudget
-from audit.trials.versions import own_code, version_of
+from audit.verdict.score_bounds import ScoreBounds
 from guarantees.claim import Claim
 
 POLICY = "one_run"
+ONE_RUN_TOLD = ("expect", "mechanism", "environment", "started")
+"""What a record of one training says and nothing in it implies."""
 
 
-def as_records(found: Iterable[AuditRecord | OneRun]) -> list[AuditRecord]:
-    """All of them as records; a training whose name another one has already gets a number."""
+def as_records(found: Iterable[AuditRecord | OneRun | ScoreBounds]) -> list[AuditRecord]:
+    """All of them as records; of what was no record yet, one whose name another one has already gets a number."""
     records: list[AuditRecord] = []
     for one in found:
         record = as_record(one)
-        if isinstance(one, OneRun):
+        if not isinstance(one, AuditRecord):
             taken = {other.name for other in records}
             names = (record.name, *(f"{record.name} ({number})" for number in range(2, len(records) + 2)))
             record = dataclasses.replace(record, name=next(name for name in names if name not in taken))
@@ -34,53 +32,27 @@ def as_records(found: Iterable[AuditRecord | OneRun]) -> list[AuditRecord]:
     return records
 
 
-def as_record(found: AuditRecord | OneRun) -> AuditRecord:
-    """A record as it is; of one training, the record of its guesses.
+def as_record(found: AuditRecord | OneRun | ScoreBounds) -> AuditRecord:
+    """A record as it is; of one training, the record of its guesses; of given scores, that of their counts.
 
     Raises:
       ValueError: no claim was judged.
     """
     if isinstance(found, AuditRecord):
         return found
-    if found.claim is None or found.judgement is None:
-        raise ValueError(f"{found.name!r} judged no claim, and a record needs one; give claim= to one_run.")
-    judged = found.judgement
+    if isinstance(found, ScoreBounds):
+        return record_of_scores(found)
+    shared = judged_here(found)
     return AuditRecord(
-        name=found.name,
-        verdict=judged.verdict,
-        reason=judged.reason,
-        p_value=judged.p_value,
-        adjusted_p_value=judged.p_value,
-        expect="no_violation_found",
-        risk=found.risk,
-        report_delta=found.report_delta,
+        **{**NO_TRIALS, **shared, "environment": {**shared["environment"], **found.known}},
         trials_planned=0,
         policy={"kind": POLICY},
         budget=RiskBudget(risk=found.risk),
-        claim=claim_part(found.claim, found.report_delta),
         mechanism=Part(name="one training", parameters={}),
         neighbours=Part(name="canaries", parameters={}, kind=found.relation),
         distinguisher=Part(name="scores of canaries", parameters={}),
-        **NO_TRIALS,
         key=f"seed {found.seed}",
-        environment={
-            "dpsgd_audit": version_of("dpsgd-audit"),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "machine": platform.machine(),
-            "own_code": own_code(),
-            **found.known,
-        },
-        started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        seconds=0.0,
-        one_run=OneRunPart(
-            guesses=found.guesses,
-            canaries=found.canaries,
-            included=found.included,
-            seed=found.seed,
-            tied=found.tied,
-            conditions=found.conditions,
-        ),
+        one_run=OneRunPart(**{field.name: getattr(found, field.name) for field in dataclasses.fields(OneRunPart)}),
     )
 
 
@@ -89,19 +61,12 @@ def judged_again(record: AuditRecord, claim: Claim) -> AuditRecord:
     once = record.one_run
     assert once is not None
     found = OneRun(
-        guesses=once.guesses,
-        canaries=once.canaries,
-        included=once.included,
+        **vars(once),
         relation=record.neighbours.kind,  # pyright: ignore[reportArgumentType]
         risk=record.risk,
-        seed=once.seed,
-        tied=once.tied,
-        conditions=once.conditions,
         judgement=judged(once.guesses, claim, delta=record.report_delta),
         claim=claim,
         report_delta=record.report_delta,
         name=record.name,
     )
-    return dataclasses.replace(
-        as_record(found), expect=record.expect, environment=record.environment, started=record.started
-    )
+    return dataclasses.replace(as_record(found), **{name: getattr(record, name) for name in ONE_RUN_TOLD})

@@ -12,9 +12,9 @@ import numpy as np
 
 from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
-from audit.bounds.counted_guesses import Guesses
 from audit.bounds.points import proven_delta, proven_epsilon, proven_mu
 from audit.record.diagnosis_answer import Diagnosis
+from audit.record.vouched import OneRunPart, ScoresPart
 from audit.risk import RiskBudget, Statement
 from audit.verdict.proven_numbers import ProvenNumber, stated
 from audit.verdict.verdict import Verdict
@@ -135,6 +135,11 @@ class ProvenPoint:
         """The point of the trade-off plane that is proven."""
         return Limits(alpha=self.alpha_upper, beta=self.beta_upper)
 
+    @property
+    def limited(self) -> bool:
+        """Whether its limits say more than that no rate exceeds 1."""
+        return self.alpha_upper < 1 or self.beta_upper < 1
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoreGrid:
@@ -162,52 +167,6 @@ class SuitePart:
     risk: float
     audits: int
     seed: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OneRunPart:
-    """The guesses of one training with many canaries, each in it by its own fair coin."""
-
-    guesses: tuple[Guesses, ...]
-    canaries: int
-    included: int
-    seed: int
-    tied: int
-    conditions: tuple[str, ...]
-    """What the user vouches for."""
-
-    def epsilon(self, delta: float) -> float:
-        """Proven lower bound on epsilon at ``delta``; 0 also at a delta that was not declared."""
-        return max((each.epsilon(delta) for each in self.guesses if each.speak_of(delta)), default=0.0)
-
-    def delta(self, epsilon: float) -> float:
-        """Proven lower bound on delta at ``epsilon``."""
-        return max(each.delta(epsilon) for each in self.guesses)
-
-    @property
-    def mu(self) -> float:
-        """Proven lower bound on mu."""
-        best = 0.0
-        for each in self.guesses:
-            best = each.mu(above=best)
-        return best
-
-    def most(self, delta: float) -> float:
-        """What the guesses would prove of epsilon at ``delta`` if all of them were right."""
-        right = [dataclasses.replace(own, right_in=own.guessed_in, right_out=own.guessed_out) for own in self.guesses]
-        return dataclasses.replace(self, guesses=tuple(right)).epsilon(delta)
-
-    def told(self, delta: float) -> str:
-        """The counts in words, and what they prove of epsilon at ``delta``."""
-        proven, most = at_least(self.epsilon(delta)), at_most(self.most(delta))
-        they_prove = f"They prove epsilon {proven} at delta {delta:g}"
-        return f"{self.counted}. {they_prove}; all right would have proven at most {most}"
-
-    @property
-    def counted(self) -> str:
-        """The canaries and the guesses about them in words."""
-        counts = "; ".join(map(str, self.guesses))
-        return f"one training with {self.canaries:,} canaries, {self.included:,} of them in; {counts}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -313,6 +272,8 @@ class AuditRecord:
     """How long the differing record's gradient is beside the others and the bound; None where that is not known."""
     one_run: OneRunPart | None = None
     """Of one training with many canaries, which has no trials: the coins that were guessed."""
+    scores: ScoresPart | None = None
+    """Of scores that somebody gave: how they were judged, and what is vouched for. The band is over all of them."""
     schema: int = SCHEMA
     """Which version of the file's format it is."""
 
@@ -355,8 +316,20 @@ class AuditRecord:
 
     @property
     def trials_per_side(self) -> int:
-        """Trials on each of the two datasets."""
-        return self.trials // 2
+        """Trials on each of the two datasets; of given scores, which may be fewer on one, of the smaller one."""
+        return self.trials // 2 if self.scores is None else min(self.judged)
+
+    @property
+    def judged(self) -> tuple[int, int]:
+        """Trials that were judged without the record and with it."""
+        if self.scores is None:
+            return self.trials_per_side, self.trials_per_side
+        return self.points[0].counts.trials_without, self.points[0].counts.trials_with
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What somebody vouches for, since no code of ours drew the trials; nothing where it did."""
+        return next((part.conditions for part in (self.one_run, self.scores) if part is not None), ())
 
     def epsilon(self, delta: float) -> float:
         """Proven lower bound on epsilon at ``delta``; all bounds of a record hold together at its risk.
@@ -384,7 +357,13 @@ class AuditRecord:
     @property
     def _limits(self) -> tuple[Limits, ...]:
         # that no rate exceeds 1 is proven without a trial
-        return tuple(point.limits for point in self.points) or (Limits(alpha=1.0, beta=1.0),)
+        own = tuple(point.limits for point in self.points) or (Limits(alpha=1.0, beta=1.0),)
+        if self.scores is None:
+            return own
+        return (
+            *own,
+            *(Limits(alpha=alpha, beta=beta) for alpha, beta in zip(self.band.alpha, self.band.beta, strict=True)),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, ready for json.dumps."""

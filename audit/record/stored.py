@@ -16,9 +16,10 @@ from audit.record.files import read_text, write_whole
 from audit.record.of_one_run import as_records
 from audit.record.read import SchemaError, read
 from audit.record.record import SCHEMA, AuditRecord
+from audit.verdict.score_bounds import ScoreBounds
 from guarantees.checks import checked
 
-WRITTEN_BY = "records are written by `dpsgd-audit run` (`bound` writes a table with --markdown)"
+WRITTEN_BY = "records are written by `dpsgd-audit run` and by `dpsgd-audit bound --out`"
 
 
 def from_json(data: Mapping[str, Any]) -> AuditRecord:
@@ -40,19 +41,20 @@ def _readable(schema: Any) -> bool:
 
 @checked
 def save_records(
-    records: tuple[AuditRecord | OneRun, ...], path: str | os.PathLike[str], *, title: str | None = None
+    records: tuple[AuditRecord | OneRun | ScoreBounds, ...], path: str | os.PathLike[str], *, title: str | None = None
 ) -> None:
     """Write records to a JSON file in one step: an interruption leaves the old file or the new one.
 
     The file is not signed: who receives it recomputes its numbers with ``dpsgd-audit verify``.
 
     Args:
-      records: what to write; results of ``one_run`` and ``one_training`` among them, if they judged a claim.
+      records: what to write; results of ``from_scores``, ``one_run`` and ``one_training`` among them, if they judged
+        a claim.
       path: the file; it is replaced, and its folder made where there is none.
       title: what reports of the file are called, unless they are given another one.
 
     Raises:
-      ValueError: one training judged no claim.
+      ValueError: a result judged no claim.
       OSError: the file cannot be written.
 
     Examples:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable
 
 from audit.record.record import AuditRecord
+from dpsgd_audit.spelling import counted
 
 LIBRARIES = ("torch", "opacus", "jax_privacy", "optax")
 """Libraries of audited code whose versions a record keeps, in its environment or with the mechanism."""
@@ -67,10 +68,19 @@ def trains(record: AuditRecord) -> bool:
 
 def how_many(records: tuple[AuditRecord, ...], of: str = "") -> str:
     """Configurations that were audited, and trainings with canaries; without the audits that could not run."""
-    once = sum(record.one_run is not None for record in records)
-    repeated = sum(record.ran for record in records) - once
-    said = [f"{repeated} configuration{'' if repeated == 1 else 's'}{of}"] if repeated or not once else []
-    return " and ".join([*said, *([f"{once} training{'' if once == 1 else 's'} with canaries"] if once else [])])
+    kinds = [
+        "training" if record.one_run is not None else "" if record.scores is None else record.scores.what
+        for record in records
+        if record.ran
+    ]
+    words = (
+        ("", f"configuration{of}", f"configurations{of}"),
+        ("training", "training with canaries", "trainings with canaries"),
+        ("scores", "set of scores", "sets of scores"),
+        ("outputs", "set of outputs", "sets of outputs"),
+    )
+    said = [counted(kinds.count(kind), one, more) for kind, one, more in words if kind in kinds]
+    return " and ".join(said) or f"0 configurations{of}"
 
 
 RELATIONS = {

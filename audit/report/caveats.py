@@ -31,9 +31,14 @@ def close_call(record: AuditRecord) -> str:
     alone = f" ({record.p_value:.2g} for this audit alone)" if among else ""
     return (
         f"the p-value {record.adjusted_p_value:.2g}{among}{alone} is close to the risk {risk:.2g}, and no cause was "
-        f"{'found' if looked else 'looked for'}: confirm with a fresh seed at a smaller risk. State both "
+        f"{'found' if looked else 'looked for'}: confirm {again((record,))} at a smaller risk. State both "
         "audits: each has its own risk."
     )
+
+
+def again(records: Sequence[AuditRecord]) -> str:
+    """What an audit is confirmed with: a seed draws no new trials where they were drawn elsewhere."""
+    return "with new trials" if any(record.conditions for record in records) else "with a fresh seed"
 
 
 def expected_not_found(records: Sequence[AuditRecord]) -> str:
@@ -61,7 +66,7 @@ def ended_early(record: AuditRecord) -> str:
 
 def only_learned(record: AuditRecord) -> bool:
     """Whether every judged score was learned from fit trials, without the record's gradient."""
-    names = [grid.member for grid in record.grids]
+    names = [] if record.scores is not None else [grid.member for grid in record.grids]
     return bool(names) and all(name.startswith("learned") and name != "learned record" for name in names)
 
 
@@ -79,7 +84,7 @@ def learned_note(record: AuditRecord) -> str:
 
 def trials_note(record: AuditRecord) -> str:
     """Where a direction was known: how many trials would find half the noise missing, if these are fewer."""
-    if record.verdict == "violation" or not record.drawn or only_learned(record):
+    if record.verdict == "violation" or not record.drawn or record.scores is not None or only_learned(record):
         return ""
     trials = half_noise_trials(record)
     if trials is None or record.trials >= trials:

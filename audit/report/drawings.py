@@ -69,7 +69,7 @@ def _trade_off(record: AuditRecord, most: Ceiling | None, grids: tuple[ScoreGrid
             for grid in sorted(grids, key=lambda grid: grid.member in judged)
         ],
         "band": thinned(*falling(record)) if record.band.alpha else [],
-        "proven": [[*_rounded(p.alpha_upper, p.beta_upper), p.target] for p in points],
+        "proven": [[*_rounded(p.alpha_upper, p.beta_upper), p.target] for p in points if p.limited],
         "violated": _violated(record),
         "ceiling": None if most is None else _rounded(most.point.alpha, most.point.beta),
     }
@@ -82,7 +82,7 @@ def _violated(record: AuditRecord) -> list[float] | None:
         return None
     if broken.false_alarm_rate is not None and broken.miss_rate is not None:
         return _rounded(broken.false_alarm_rate, broken.miss_rate)
-    tests = [point for point in record.points if point.target == broken.number]
+    tests = [point for point in record.points if point.target == broken.number and point.limited]
     return _rounded(tests[0].alpha_upper, tests[0].beta_upper) if tests else None
 
 
@@ -97,8 +97,14 @@ def _profile(record: AuditRecord) -> dict[str, Any]:
         "claim": _deltas(record.claim.curve, epsilons),
         "exact": None if record.theory is None else _deltas(record.theory, epsilons),
         "proven": _rounded(*(record.delta(float(e)) for e in epsilons)),
-        "number": [_rounded(number.at_least, number.given) for number in own if number.given],
+        "number": [_rounded(number.at_least, number.given) for number in own if number.given] or _guessed(record),
     }
+
+
+def _guessed(record: AuditRecord) -> list[list[float]]:
+    """Of one training the epsilon at the delta for which it was proven."""
+    proven = 0.0 if record.one_run is None else record.epsilon(record.report_delta)
+    return [_rounded(proven, record.report_delta)] if proven and record.report_delta else []
 
 
 def _deltas(curve: Curve, epsilons: np.ndarray) -> list[float]:

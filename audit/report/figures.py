@@ -216,8 +216,9 @@ def draw(record: AuditRecord, axes: Any, *, logarithmic: bool = False) -> None:
     if record.band.alpha:
         axes.plot(*falling(record), color=PROVEN, linewidth=0.7, label="proven band")
     if 0 < len(record.points) <= 12:
-        points = [(point.alpha_upper, point.beta_upper) for point in record.points]
-        axes.plot(*zip(*points, strict=True), "o", color=PROVEN, label="proven", zorder=5)
+        points = [(point.alpha_upper, point.beta_upper) for point in record.points if point.limited]
+        if points:
+            axes.plot(*zip(*points, strict=True), "o", color=PROVEN, label="proven", zorder=5)
     if most is not None:
         # hollow: where hardly any error was made it lies upon the proven points
         open_one = {"fillstyle": "none", "markersize": 6}

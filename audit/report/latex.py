@@ -9,6 +9,7 @@ from importlib import resources
 
 import numpy as np
 
+from audit.bounds.bounded_numbers import EpsilonAt
 from audit.power.less_noise import in_so_many_runs, sampled, told_in
 from audit.power.power import POWER, noise_at
 from audit.record.record import AuditRecord
@@ -17,10 +18,12 @@ from audit.report.ceiling import most_epsilon
 from audit.report.diagnoses import beside_the_verdict, in_a_paper
 from audit.report.escaping import visible
 from audit.report.formulas import formula, in_math, number
+from audit.report.given import judged_scores, vouched
 from audit.report.promises import scored_by
 from audit.report.statement import ABSENCE
-from audit.report.story import listed, what_broke
+from audit.report.story import in_a_sentence, listed, what_broke
 from audit.report.table import NOT_KNOWN, readable
+from audit.verdict.proven_numbers import stated
 from guarantees.numerics.rounding import at_least, at_most
 
 SPECIAL = {
@@ -67,6 +70,7 @@ BOUNDS = {
     "joint": ("the joint exact test of both error counts, inverted", ("buehler1957", "bergerboos1994")),
     "rectangle": ("Clopper--Pearson limits on both error rates", ("clopper1934",)),
     "guesses": ("counts of right guesses", ("mahloujifar2024", "steinke2023")),
+    "band": ("limits on both error rates at all thresholds at once", ("owen1995", "moscovich2017")),
     "anytime": ("betting e-processes, valid at any stopping time", ("ville1939", "waudbysmith2024")),
 }
 
@@ -195,12 +199,13 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     every, records = records, tuple(record for record in records if record.ran)
     last = [*_suspected(records), *_by_name(every)]
     sure = at_least(1 - sum(record.risk for record in every), ".4g")
-    once, records = tuple(r for r in records if r.one_run), tuple(r for r in records if not r.one_run)
+    elsewhere = tuple(record for record in records if record.conditions)
+    records = tuple(record for record in records if not record.conditions)
     if not records:
-        tool = f"with dpsgd-audit \\citep{{dpsgdaudit}} (version {escape(_version(once))})"
+        tool = f"We used dpsgd-audit \\citep{{dpsgdaudit}} (version {escape(_version(elsewhere))})"
         together = f"All bounds hold together with probability at least ${sure}$."
-        begin = [f"We audited {how_many(every)}, each of them in by a fair coin, {tool}. {together}"] if once else []
-        return " ".join([*begin, *map(_one_training, once), *last, *([ABSENCE] if once else [])])
+        begin = [f"{tool} to audit {how_many(every)}. {together}"] if elsewhere else []
+        return " ".join([*begin, *map(_elsewhere, elsewhere), *last, *([ABSENCE] if elsewhere else [])])
     deltas = sorted({record.report_delta for record in records})
     trials = sorted({record.trials_per_side for record in records})
     scores = sorted({scored_by(record.distinguisher.name) for record in records})
@@ -216,8 +221,8 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"We audited {how_many(every, of=f' of {listed(audited)}')} with dpsgd-audit "
             f"\\citep{{dpsgdaudit}} (version {escape(_version(records))}).",
             *_ran_with(records),
-            f"Each {'configuration ' if once else ''}draws {span.replace(',', '{,}')} outputs on each of two "
-            f"neighbouring datasets ({relations}) and scores them by {', '.join(_short(score) for score in scores)}.",
+            f"For each{' configuration' if elsewhere else ''} we drew {span.replace(',', '{,}')} outputs on each of "
+            f"two neighbouring datasets ({relations}) and scored them by {', '.join(map(_short, scores))}.",
             f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
             f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
             f"probability at least ${sure}$.",
@@ -226,7 +231,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
             *_power(records),
             *_changing(records),
-            *map(_one_training, once),
+            *map(_elsewhere, elsewhere),
             *last,
             ABSENCE,
         ]
@@ -288,26 +293,31 @@ def _largest(words: str, digits: str, sizes: list[float | None]) -> str:
     return words.format(at_most(max(known), digits)) if len(known) == len(sizes) > 0 else ""
 
 
-def _one_training(record: AuditRecord) -> str:
-    """One training with canaries, in a sentence."""
-    once = record.one_run
-    assert once is not None
-    why = what_broke(record) if record.verdict == "violation" else record.reason.rstrip(".")
+def _elsewhere(record: AuditRecord) -> str:
+    """An audit whose trials we did not draw: one training with canaries or given scores, and what is vouched for."""
+    counts = record.one_run.counted if record.one_run is not None else ""
+    counts = judged_scores(record) if record.scores is not None else counts
+    how, cited = BOUNDS[_method(record)]
+    most, why = most_epsilon(record), record.reason.rstrip(".")
+    why = what_broke(record) if record.verdict == "violation" else why
+    beyond = "" if most is None else f"; without a single error they would have proven at most ${at_most(most)}$"
     return (
-        f"The audit ``{_short(visible(record.name))}'' is of {escape(once.counted)}. They prove "
+        f"The audit ``{_short(visible(record.name))}'' is of {escape(counts)}. They prove "
         f"$\\varepsilon \\ge {at_least(record.epsilon(record.report_delta))}$ at $\\delta = "
-        f"{number(record.report_delta)}$ \\citep{{{','.join(BOUNDS['guesses'][1])}}}; all right would have proven at "
-        f"most ${at_most(once.most(record.report_delta))}$. The claim is {formula(record.claim)}. "
+        f"{number(record.report_delta)}$ by {how} \\citep{{{','.join(cited)}}}{beyond}. "
+        f"{_in_symbols(visible(vouched(record)))} The claim is {formula(record.claim)}. "
         f"Verdict: {escape(readable(record.verdict))}; {_in_symbols(why)}."
     )
 
 
 def _in_symbols(text: str) -> str:
     """A sentence as LaTeX, with epsilons and deltas that have a number as mathematics."""
+    text = in_a_sentence(text)
     said = re.sub(
         r"\bdelta (\d[\d.]*(?:e-?\d+)?)", lambda found: f"$\\delta = {number(float(found[1]))}$", escape(text)
     )
     said = re.sub(r"\bepsilon (\d+(?:\.\d+)?)", r"$\\varepsilon = \1$", said)
+    said = re.sub(r"(?<!\w)'(?=\w)", "`", said)
     return said.replace("delta at ", r"$\delta$ at ").replace("epsilon at ", r"$\varepsilon$ at ")
 
 
@@ -315,7 +325,8 @@ def _suspected(records: tuple[AuditRecord, ...]) -> list[str]:
     """Every violation that is not expected, and what looks wrong in it or beside another verdict: a sentence each."""
     said = []
     for record in records:
-        broken = record.verdict == "violation"
+        # of trials that we did not draw their own sentence tells the verdict
+        broken = record.verdict == "violation" and not record.conditions
         told = [f"violation; {_in_symbols(visible(what_broke(record)))}"] if broken else []
         told += [escape(visible(wrong).removesuffix("."))] if (wrong := in_a_paper(record)) else []
         if told and not (broken and record.as_expected):
@@ -327,13 +338,13 @@ def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
     """Audits that no other sentence names: violations that were expected, found or not, and those without an answer."""
     said = []
     for verdict, words in (
-        ("violation", "Expected violations"),
+        ("violation", "Violations, as expected"),
         ("inconclusive", "Inconclusive"),
         ("could_not_run", "Could not be run"),
     ):
         found = [record for record in records if record.verdict == verdict]
         # of one training its own sentence tells the verdict
-        found = [record for record in found if record.one_run is None or verdict == "violation"]
+        found = [record for record in found if not record.conditions or verdict == "violation"]
         names = [_short(visible(one.name)) for one in found if one.as_expected or verdict != "violation"]
         said += [f"{words}: {'; '.join(names)}."] if names else []
     missed = [one for one in records if one.ran and one.expect == "violation" != one.verdict]
@@ -357,6 +368,9 @@ def _method(record: AuditRecord) -> str:
         return "guesses"
     if record.stops_early:
         return "anytime"
+    if record.scores is not None:
+        own = stated(record.numbers, EpsilonAt(delta=record.report_delta))
+        return "joint" if own >= record.epsilon(record.report_delta) else "band"
     return "joint" if record.numbers else "rectangle"
 
 

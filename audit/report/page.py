@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,17 @@ from audit.record.files import write_whole
 from audit.record.of_one_run import as_records
 from audit.record.record import AuditRecord
 from audit.report.caveats import learned_note, other_than_told, trials_note
-from audit.report.ceiling import Ceiling, ceiling
+from audit.report.ceiling import Ceiling, ceiling, most_epsilon
 from audit.report.diagnoses import asked, heading, in_short, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
 from audit.report.escaping import as_html, shown, visible
+from audit.report.given import judged_scores, source
 from audit.report.promises import covered
 from audit.report.repeat import NOT_REPEATABLE, command_of, program
 from audit.report.spent import spent
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import proven_delta, proven_epsilon, readable, readable_p_value
+from audit.verdict.score_bounds import ScoreBounds
 from guarantees.checks import checked
 from guarantees.numerics.rounding import at_least, at_most
 
@@ -48,14 +51,19 @@ class Entry:
 
 @checked
 def write_report(
-    records: tuple[AuditRecord | OneRun, ...], folder: str | os.PathLike[str], *, title: str, command: str = ""
+    records: tuple[AuditRecord | OneRun | ScoreBounds, ...],
+    folder: str | os.PathLike[str],
+    *,
+    title: str,
+    command: str = "",
 ) -> Path:
     """Write a page that needs nothing else to be read.
 
     It says no more than the records do: a file of records that somebody sent you is checked by ``dpsgd-audit verify``.
 
     Args:
-      records: what to report; results of ``one_run`` and ``one_training`` among them, if they judged a claim.
+      records: what to report; results of ``from_scores``, ``one_run`` and ``one_training`` among them, if they judged
+        a claim.
       folder: where to write ``index.html``; made if need be. A name that ends in ``.html`` is the page itself.
       title: the page's heading.
       command: the command that made the records, shown for whoever wants to repeat it.
@@ -78,20 +86,8 @@ def write_report(
     kept = tuple(entry.record for entry in entries)
     loader = jinja2.PackageLoader("audit.report", "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters.update(readable=readable, p_value=readable_p_value, distinguisher=distinguisher)
-    environment.filters.update(proven_epsilon=proven_epsilon, proven_delta=proven_delta, learned_note=learned_note)
-    environment.filters.update(trials_note=trials_note, covered=covered, spent=spent, other_than_told=other_than_told)
-    environment.filters.update(
-        looks_wrong=looks_wrong,
-        in_short=in_short,
-        heading=heading,
-        remarks=remarks,
-        untold=untold,
-        asked=asked,
-        at_least=at_least,
-        at_most=at_most,
-        code=lambda text: Markup(as_html(text)),
-    )
+    environment.filters.update({function.__name__: function for function in FILTERS})
+    environment.filters.update(p_value=readable_p_value, code=lambda text: Markup(as_html(text)))
     opened = len(records) <= MOST_OPEN
     page = environment.get_template("index.html").render(
         title=visible(title),
@@ -159,3 +155,21 @@ def distinguisher(record: AuditRecord) -> str:
 
 def _without_kind(value: object) -> object:
     return {k: v for k, v in value.items() if k != "kind"} if isinstance(value, dict) else value
+
+
+FILTERS: tuple[Callable[..., Any], ...] = (
+    *(asked, at_least, at_most, covered, distinguisher, heading, in_short, judged_scores, learned_note, looks_wrong),
+    *(
+        most_epsilon,
+        other_than_told,
+        proven_delta,
+        proven_epsilon,
+        readable,
+        remarks,
+        source,
+        spent,
+        trials_note,
+        untold,
+    ),
+)
+"""What the template calls, by their own names."""

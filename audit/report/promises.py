@@ -71,7 +71,7 @@ def covered(record: AuditRecord) -> str:
 def unchecked_steps(record: AuditRecord) -> str:
     """Where the claim counts the steps of a training and nobody knows how many it took."""
     steps = record.claim.steps
-    if record.one_run is not None or record.releases in ("", "update") or steps is None or record.steps is not None:
+    if record.conditions or record.releases in ("", "update") or steps is None or record.steps is not None:
         return ""
     return (
         f"the claim counts {counted(steps, 'step')}, and how many the program took is not known to the audit: check it"

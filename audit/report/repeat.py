@@ -52,8 +52,8 @@ def _words(command: str) -> list[str]:
 
 def program(record: AuditRecord) -> str:
     """Lines of Python that repeat the trials of a record; what we cannot import is named as the reader's own."""
-    if record.one_run is not None:
-        return _judging(record, seed=record.one_run.seed)
+    if record.conditions:
+        return _judging(record)
     step, pair, score = _step(record), _pair(record.neighbours), _score(record)
     implementation, _, words = record.key.partition(":")
     return "\n".join(
@@ -78,17 +78,27 @@ def program(record: AuditRecord) -> str:
     )
 
 
-def _judging(record: AuditRecord, *, seed: int) -> str:
-    """Lines that judge the scores of one training; the training itself is the reader's."""
+def _judging(record: AuditRecord) -> str:
+    """Lines that judge scores again; what drew them is the reader's."""
+    given, once = record.scores, record.one_run
+    if given is not None:
+        what, called = f"without and with_record: the {given.what} that were given", "from_scores"
+        fixed = tuple(sorted({point.threshold for point in record.points}))
+        more = f"thresholds={fixed!r}" if given.seed is None else f"seed={given.seed}"
+        more += "" if given.target is None else f", target={given.target!r}"
+    else:
+        assert once is not None
+        what = "scores and included: of your canaries, as the training gave them; guesses= if you chose their numbers"
+        called, more = "one_run", f"seed={once.seed}, relation={record.neighbours.kind!r}"
     return "\n".join(
         [
             "import audit, guarantees",
             "",
-            "# scores and included: of your canaries, as the training gave them; guesses= if you chose their numbers",
-            "answer = audit.one_run(",
-            "    scores, included,",
-            f"    claim=guarantees.{record.claim.describe()}, relation={record.neighbours.kind!r},",
-            f"    risk={record.risk!r}, delta={record.report_delta!r}, seed={seed},",
+            f"# {what}",
+            f"answer = audit.{called}(",
+            f"    {what.partition(':')[0].replace(' and ', ', ')},",
+            f"    claim=guarantees.{record.claim.describe()},",
+            f"    risk={record.risk!r}, delta={record.report_delta!r}, {more},",
             ")",
             "",
         ]

@@ -8,6 +8,7 @@ from audit.record.record import AuditRecord
 from audit.report.audited import names_of
 from audit.report.diagnoses import in_prose
 from audit.report.escaping import shown, visible
+from audit.report.given import judged_scores
 from audit.report.promises import unchecked_steps
 from audit.report.story import (
     NO_ANSWER,
@@ -39,6 +40,7 @@ def _suspected(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
     """What looks wrong in every violation that is not expected, and beside other verdicts; why there is no answer."""
     rows = []
     for record in map(shown, records):
+        rows += _wrapped("valid if", "; ".join(record.conditions), width=width) if record.conditions else []
         if record.verdict in NO_ANSWER:
             rows += _wrapped("details", f"{record.name}, {readable(record.verdict)}: {record.reason}", width=width)
         if (said := in_prose(record)) and not (record.verdict == "violation" and record.as_expected):
@@ -75,20 +77,18 @@ def _wrapped(label: str, answer: str, *, width: int, most: int | None = None) ->
 
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
-    once = tuple(record for record in records if record.one_run is not None)
-    repeated = tuple(record for record in records if record.one_run is None)
+    repeated = tuple(record for record in records if not record.conditions)
     names = listed(names_of(repeated))
     how = listed(sorted({record.neighbours.kind for record in records if record.neighbours.kind}))
     trials = sum(record.trials for record in repeated)
-    drawn = [
-        *([f"{counted(len(repeated), 'audit')}, {trials:,} outputs of {names}"] if repeated or not once else []),
-        *([trained_once(once)] if once else []),
-    ]
+    drawn = [f"{counted(len(repeated), 'audit')}, {trials:,} outputs of {names}"] if repeated or not records else []
+    drawn += [trained_once(records)] if any(record.one_run is not None for record in records) else []
+    drawn += [judged_scores(record) for record in records if record.scores is not None]
     odd = sum(record.repeatable is False for record in records)
     again = f"; not repeatable: {counted(odd, 'audit')}" if odd else ""
     unknown = [record for record in records if unchecked_steps(record)]
     again += f"; number of steps not checked: {counted(len(unknown), 'audit')}" if unknown else ""
-    return f"{'; '.join(drawn)}; neighbours: {how}{again}"
+    return f"{'; '.join(drawn)}{f'; neighbours: {how}' if how else ''}{again}"
 
 
 def _claims(records: tuple[AuditRecord, ...]) -> str:

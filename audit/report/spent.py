@@ -14,6 +14,9 @@ def spent(record: AuditRecord) -> str:
     """
     if not record.drawn or (len(record.grids) < 2 and not record.fit_trials):
         return ""
+    if record.scores is not None:
+        # the band is over all scores, also over those that chose thresholds
+        return f"{_risk(record)}."
     return f"{_fitted(record)}{_judged(record)}; {_risk(record)}."
 
 

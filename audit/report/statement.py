@@ -19,8 +19,9 @@ from audit.report.audited import (
 from audit.report.caveats import expected_not_found, other_than_told
 from audit.report.diagnoses import REPLAYED, heading, in_a_paper, looks_wrong
 from audit.report.escaping import markdown_text, shown
+from audit.report.given import judged_scores, source, vouched
 from audit.report.promises import covered, in_words, scored_by
-from audit.report.story import what_broke
+from audit.report.story import in_a_sentence, what_broke
 from audit.report.table import readable
 from audit.verdict.verdict import VERDICTS
 from dpsgd_audit.spelling import counted
@@ -56,7 +57,7 @@ def statement(records: tuple[AuditRecord, ...]) -> str:
 
 def _shared(records: tuple[AuditRecord, ...]) -> str:
     """How the outputs were drawn and what is claimed of them, where that is the same of several audits, all of them."""
-    said = {_tested(record) if record.ran and record.one_run is None else record.name for record in records}
+    said = {_tested(record) if record.ran and not record.conditions else record.name for record in records}
     return said.pop() if len(said) == 1 < len(records) else ""
 
 
@@ -114,7 +115,7 @@ def _why(record: AuditRecord) -> str:
     if broken is not None and (broken.number, broken.given) == ("epsilon", record.report_delta):
         # both numbers stand before it
         return ""
-    return f"; {what_broke(record)}"
+    return f"; {in_a_sentence(what_broke(record))}"
 
 
 def _drawn(record: AuditRecord) -> str:
@@ -123,9 +124,11 @@ def _drawn(record: AuditRecord) -> str:
     if record.one_run is not None:
         most = at_most(record.one_run.most(record.report_delta))
         return (
-            f"{record.one_run.counted}. Each coin decides about {relation}; the bounds hold if every coin was fair. "
+            f"{record.one_run.counted}. Each coin decides about {relation}. {vouched(record)} "
             f"All guesses right would have proven at most epsilon {most}."
         )
+    if record.scores is not None:
+        return f"we judged {judged_scores(record)}. {vouched(record)}"
     return (
         f"{record.trials_per_side:,} outputs of {audited(record)} were drawn on each of two datasets that differ "
         f"by {relation} (pair: {record.neighbours.name}), and scored by "
@@ -161,7 +164,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         }
     return {
         "unit of privacy": unit_of_privacy(record),
-        "relation": f"{kind} ({differ_by(record)})",
+        "relation": f"{kind or 'not stated by the claim'} ({differ_by(record)})",
         "promise covers": covered(record),
         "adversary sees": f"{claim.observation} (as the claim assumes)",
         "auditor saw": _seen(record),
@@ -176,10 +179,11 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         "proven mu": f"at least {at_least(record.mu)}",
         "risk of a wrong bound": _risk(record),
         **(
-            {"trials": f"{record.trials:,}"}
-            if record.one_run is None
-            else {"guesses": record.one_run.told(record.report_delta)}
+            {"guesses": record.one_run.told(record.report_delta)}
+            if record.one_run is not None
+            else {"trials": f"{record.trials:,}" if record.scores is None else judged_scores(record)}
         ),
+        **({"valid if": "; ".join(record.conditions)} if record.conditions else {}),
         **({"repeatable": NOT_REPEATABLE} if record.repeatable is False else {}),
         "verdict": readable(record.verdict),
         **({"violated": f"{what_broke(record)}."} if record.verdict == "violation" else {}),
@@ -212,6 +216,8 @@ def _suspicion(record: AuditRecord) -> Mapping[str, str]:
 
 def _seen(record: AuditRecord) -> str:
     """What the bounds were found from, which may be less than the claim's adversary sees."""
+    if record.scores is not None:
+        return f"given {record.scores.what}: {source(record)}"
     if record.one_run is not None:
         unknown = f"{UNKNOWN} from which releases (the final model's losses or all updates, say)"
         return f"one score for each canary; {record.environment.get('auditor_saw', unknown)}"

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
+import re
 from collections.abc import Sequence
 
-from audit.record.diagnosis_answer import CONSTANT
-from audit.record.record import AuditRecord, ClaimPart
+from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
-from audit.report.caveats import close_call, ended_early, expected_not_found, second_pair
+from audit.report.caveats import again, close_call, ended_early, expected_not_found, second_pair
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import code_lines, looks_wrong, suspects
-from audit.report.durations import duration
+from audit.report.given import judged_scores
+from audit.report.look_again import look_again
 from audit.report.promises import in_words
 from audit.report.table import readable_p_value
-from audit.verdict.judgement import ONE_PLACE
 from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_least, at_most
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
@@ -51,21 +50,7 @@ NOT_LOOKED_AT = (
 )
 
 
-NOT_PAID = "state the risk of both runs together, or plan ahead with --look 1 or --stop-early"
-NOT_PAID_IN_PYTHON = "state the risk of both together, or plan ahead with policy=audit.Anytime()"
-
-
-MORE_DELTAS = (
-    " Or claim more than one epsilon at one delta: your accountant's epsilons at several deltas (`claim_from_table`) "
-    "or its curve are decided with far fewer trials."
-)
-
-
 LINES = "look for wrong lines"
-
-
-MOST_NAMED = 2
-"""Audits that a command names one by one."""
 
 
 HIDDEN = 0.5
@@ -74,47 +59,6 @@ HIDDEN = 0.5
 
 NO_ANSWER = {"inconclusive": "could not tell", "could_not_run": "could not run"}
 """Verdicts that are neither a surprise nor a proof."""
-
-
-def look_again(records: Sequence[AuditRecord]) -> str:
-    """What to type after too few trials, how long it takes, who pays for another look, and what needs fewer."""
-    if all(any(answer.code == CONSTANT for answer in record.diagnoses) for record in records):
-        return "Every release was the same, on both datasets: check that the code returns what it trained."
-    if all(record.reason.startswith(ONE_PLACE) for record in records):
-        return "More trials would not help: use another score, or other thresholds."
-    needed, look = max(record.trials_needed or 0 for record in records), max(record.look for record in records)
-    curve = MORE_DELTAS if any(_single(record.claim) for record in records) else ""
-    # a session of Python has no suite
-    called = all(record.suite is None for record in records)
-    not_paid = NOT_PAID_IN_PYTHON if called else NOT_PAID
-    if not needed:
-        return f"More trials are a second look with its own risk: {not_paid}.{curve}"
-    command = f"`dpsgd-audit run SUITE{_alone(records)} --look {look + 1} --trials {needed}`"
-    command = f"`audit.run_audit(..., trials={needed}, key=...)` with a new key" if called else command
-    took = f"at most about {duration(max(_pace(record) for record in records) * needed)} an audit at this run's pace"
-    if look:
-        return f"For the next look, which has its own share of the risk: {command} ({took}).{curve}"
-    return f"To look again: {command} ({took}). Another look has its own risk: {not_paid}.{curve}"
-
-
-def _alone(records: Sequence[AuditRecord]) -> str:
-    """Options that leave out the audits of a suite that need no more trials; nothing where too many would be named."""
-    suite = records[0].suite
-    if suite is None or len(records) >= suite.audits or len(records) > MOST_NAMED:
-        return ""
-    return "".join(f" --audit {shlex.quote(record.name)}" for record in records)
-
-
-def _single(claim: ClaimPart) -> bool:
-    """Whether all that is claimed is one epsilon at one delta above 0."""
-    if claim.name == "epsilon_delta":
-        return claim.parameters.get("delta", 0.0) > 0
-    return claim.name == "claim_from_table" and len(claim.parameters.get("points", ())) == 1
-
-
-def _pace(record: AuditRecord) -> float:
-    """Seconds a trial, whatever was learned or compiled included; of one training its seconds."""
-    return record.seconds / max(1, record.trials + record.fit_trials)
 
 
 def outcome(record: AuditRecord) -> str:
@@ -166,13 +110,16 @@ def remedy(record: AuditRecord) -> str:
             return f"Do not read it as a pass. {expected_not_found([record])}"
         if record.one_run is not None:
             return "Nothing, for this claim and these canaries. Audit single steps before relying on it."
+        if record.scores is not None:
+            return "Nothing, for this claim and these scores. Try another attack and other pairs before relying on it."
         whole = "" if record.releases in ("transcript", "final") else " and the whole training"
         lines = f", and let {_replay(record)}" if _of_the_user(record) else ""
         known = "" if record.exact_epsilon is None else f" {_known_leak(record)}"
         told = f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
         return f"{told} {second_pair(record)}".rstrip()
     close = f" {_capital(note)}" if (note := ended_early(record) or close_call(record)) else ""
-    return f"Do not state this claim for this code: repair the code, or account for what it does.{close}"
+    first = "Check what is vouched for below first. If it holds, do" if record.conditions else "Do"
+    return f"{first} not state this claim for this code: repair the code, or account for what it does.{close}"
 
 
 def _limits(record: AuditRecord, most: Ceiling | None) -> str:
@@ -181,7 +128,8 @@ def _limits(record: AuditRecord, most: Ceiling | None) -> str:
     parts = []
     if most is not None:
         limit = at_most(most.epsilon)
-        parts.append(f"{record.trials_per_side:,} trials per side can prove at most epsilon {limit}")
+        trials = "so many trials" if record.scores is not None else f"{record.trials_per_side:,} trials per side"
+        parts.append(f"{trials} can prove at most epsilon {limit}")
     if record.exact_epsilon is not None:
         parts.append(f"the exact value for this pair is {record.exact_epsilon:.4g}")
     if not parts or proven == 0:
@@ -205,8 +153,8 @@ def _known_leak(record: AuditRecord) -> str:
 
 def _release(record: AuditRecord) -> str:
     """What was seen where the claim broke: of one training only the auditor knows what the scores read."""
-    if record.one_run is not None:
-        return "what the canaries were scored by"
+    if record.conditions:
+        return "what the canaries were scored by" if record.one_run is not None else "what the scores read"
     return record.claim.observation.rstrip(".")
 
 
@@ -220,26 +168,29 @@ def _percent(share: float) -> str:
 
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
-    once = tuple(record for record in records if record.one_run is not None)
-    coins = f"{trained_once(once)}, each in it by a fair coin; can what it releases tell which were in?" if once else ""
-    if once == records:
-        return coins
-    repeated = tuple(record for record in records if record.one_run is None)
-    names = listed(sorted({record.mechanism.name for record in repeated}))
-    how = " or ".join(sorted({differ_by(record) for record in repeated}))
-    trials = sum(record.trials for record in repeated)
-    return (
-        f"{counted(len(repeated), 'audit')} of {names}: each ran its code on two datasets that differ by {how} "
-        f"({trials:,} runs in total); can the outputs tell which of the two was used?{f' And {coins}' if coins else ''}"
-    )
+    said = []
+    if repeated := tuple(record for record in records if not record.conditions):
+        names = listed(sorted({record.mechanism.name for record in repeated}))
+        how = " or ".join(sorted({differ_by(record) for record in repeated}))
+        trials = sum(record.trials for record in repeated)
+        said.append(
+            f"{counted(len(repeated), 'audit')} of {names}: each ran its code on two datasets that differ by {how} "
+            f"({trials:,} runs in total); can the outputs tell which of the two was used?"
+        )
+    if any(record.one_run is not None for record in records):
+        coins = f"{trained_once(records)}, each in it by a fair coin"
+        said.append(f"{coins}; can what it releases tell which were in?")
+    given = [record for record in records if record.scores is not None]
+    said += [f"{_capital(judged_scores(record))}. Can they tell {_secret((record,))}?" for record in given]
+    return " ".join(said)
 
 
 def trained_once(records: tuple[AuditRecord, ...]) -> str:
     """Audits of one training each, with how many canaries: they are not added up, as each training has its own."""
-    canaries = sorted({record.one_run.canaries for record in records if record.one_run is not None})
-    span = f"{canaries[0]:,}" if len(canaries) == 1 else f"{canaries[0]:,} to {canaries[-1]:,}"
-    each = "" if len(records) == 1 else ", each"
-    return f"{counted(len(records), 'audit')}{each} of one training with {span} canaries"
+    canaries = sorted(record.one_run.canaries for record in records if record.one_run is not None)
+    span = f"{canaries[0]:,}" if canaries[0] == canaries[-1] else f"{canaries[0]:,} to {canaries[-1]:,}"
+    each = "" if len(canaries) == 1 else ", each"
+    return f"{counted(len(canaries), 'audit')}{each} of one training with {span} canaries"
 
 
 def _replay(record: AuditRecord) -> str:
@@ -341,6 +292,11 @@ def what_broke(record: AuditRecord) -> str:
     return f"the claimed curve is {refuted}, though {proven} is not above the promised {promised_epsilon((record,))}"
 
 
+def in_a_sentence(broken: str) -> str:
+    """A number that broke the claim, in prose: 'mu is at least 2, and the claim allows at most 1'."""
+    return re.sub(r": (at least \S+), claimed (at most [\d.e-]+)", r" is \1, and the claim allows \2", broken)
+
+
 def _excess(record: AuditRecord) -> float:
     """How far the proven epsilon is above the claimed one; nothing is above one that is not known."""
     claimed = record.claim.epsilon
@@ -367,10 +323,11 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
         close = [repr(record.name) for record in broken if close_call(record)]
         whose = f" of {listed(close, most=3)}" if len(close) < len(broken) else ""
         confirm = (
-            f" The p-value{whose} is close to the risk: confirm with a fresh seed at a smaller risk." if close else ""
+            f" The p-value{whose} is close to the risk: confirm {again(broken)} at a smaller risk." if close else ""
         )
         fix = f" Fix what kept {counted(len(unrun), 'audit')} from running." if unrun else ""
-        return f"Do not rely on the promise of {names}{where}{fix}{confirm}"
+        first = "Check what is vouched for. If it holds, do" if any(record.conditions for record in broken) else "Do"
+        return f"{first} not rely on the promise of {names}{where}{fix}{confirm}"
     if unrun:
         return f"Fix what kept {listed(unrun, most=3)} from running, and run the same command again."
     if open_ones := [record for record in surprises if record.verdict == "inconclusive"]:
@@ -385,6 +342,8 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
     known = sum(record.verdict == "violation" for record in records)
     if known:
         return f"Nothing: this suite expects {'the violation' if known == 1 else f'all {known} violations'}."
+    if all(record.conditions for record in records):
+        return "Nothing: every verdict is as expected."
     kept = "audit" if all(record.suite is None for record in records) else "suite"
     for record in records:
         if record.verdict == "no_violation_found" and _of_the_user(record):
@@ -394,7 +353,7 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
 
 def _of_the_user(record: AuditRecord) -> bool:
     """Whether the audited code has lines of the user's own that a replay can follow: it goes by its function's name."""
-    return record.one_run is None and record.mechanism.name not in {*MECHANISMS, *COLLAPSED}
+    return not record.conditions and record.mechanism.name not in {*MECHANISMS, *COLLAPSED}
 
 
 def listed(names: list[str], most: int = 4) -> str:

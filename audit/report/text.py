@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit.record.record import AuditRecord, OneRunPart
+from audit.record.record import AuditRecord
 from audit.report.caveats import (
     close_call,
     ended_early,
@@ -30,10 +30,7 @@ def record_lines(record: AuditRecord) -> list[str]:
             f"  claim:   {record.claim.describe()}",
             f"  because: {record.reason}",
         ]
-    if record.one_run is not None:
-        return _one_run_lines(record, record.one_run)
-    best = min(record.points, key=lambda point: point.alpha_upper + point.beta_upper)
-    counts, epsilon = best.counts, record.epsilon(record.report_delta)
+    epsilon = record.epsilon(record.report_delta)
     return [
         f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g}"
         f"{f', look {record.look}' if record.look else ''})",
@@ -50,10 +47,9 @@ def record_lines(record: AuditRecord) -> list[str]:
         *([f"  trials:  {note}"] if (note := trials_note(record)) else []),
         *_share_lines(record),
         *([f"  spent:   {note}"] if (note := spent(record)) else []),
-        f"  counts:  {counted(counts.false_alarms, 'false alarm')} in {counts.trials_without:,} trials without the "
-        f"record, {counted(counts.misses, 'miss', 'misses')} in {counts.trials_with:,} with it ({best.member}, "
-        f"threshold {best.threshold:.4g})",
+        _counts_line(record),
         f"  because: {record.reason}",
+        *(f"  valid:   if {condition}" for condition in record.conditions),
         f"  key:     {record.key}",
         *([f"  repeat:  {NOT_REPEATABLE}"] if record.repeatable is False else []),
         *_wrong_lines(record),
@@ -63,7 +59,7 @@ def record_lines(record: AuditRecord) -> list[str]:
     ]
 
 
-BRIEF = ("broken", "line", "replay", "wrong", "hint", "claim", "proven", "guesses", "because")
+BRIEF = ("broken", "line", "replay", "wrong", "hint", "claim", "proven", "guesses", "because", "valid")
 """What of a record is told where there is room for a few lines."""
 
 
@@ -78,18 +74,17 @@ def brief_lines(record: AuditRecord) -> list[str]:
     return kept
 
 
-def _one_run_lines(record: AuditRecord, once: OneRunPart) -> list[str]:
-    """Of one training: the coins guessed in the place of counts, and what the user vouches for."""
-    return [
-        f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g})",
-        f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon_at(record.report_delta)}",
-        f"  proven:  epsilon >= {at_least(record.epsilon(record.report_delta))} at delta "
-        f"{record.report_delta:g}, mu >= {at_least(record.mu)}",
-        f"  guesses: {once.told(record.report_delta)}",
-        f"  because: {record.reason}",
-        *(f"  valid if {condition}" for condition in once.conditions),
-        *([f"  close:   {note}"] if (note := close_call(record)) else []),
-    ]
+def _counts_line(record: AuditRecord) -> str:
+    """The errors of the most telling test; of one training the coins that were guessed."""
+    if record.one_run is not None:
+        return f"  guesses: {record.one_run.told(record.report_delta)}"
+    best = min(record.points, key=lambda point: point.alpha_upper + point.beta_upper)
+    counts = best.counts
+    return (
+        f"  counts:  {counted(counts.false_alarms, 'false alarm')} in {counts.trials_without:,} trials without the "
+        f"record, {counted(counts.misses, 'miss', 'misses')} in {counts.trials_with:,} with it ({best.member}, "
+        f"threshold {best.threshold:.4g})"
+    )
 
 
 def _broken_lines(record: AuditRecord) -> list[str]:

@@ -28,7 +28,7 @@ def in_itself(record: AuditRecord) -> list[str]:
         found.append(f"neighbours.kind: {told(pair.kind)} recorded, and its parameters say {told(relation)}")
     if claim.relation not in ("any", pair.kind):
         found.append(f"the claim is for {claim.relation} neighbours, and the pair differs by {pair.kind}")
-    if record.one_run is not None:
+    if record.conditions:
         return found
     if record.releases == "update" and (claim.steps or 1) > 1:
         found.append(f"the claim counts {claim.steps} steps, and one step's update is released")

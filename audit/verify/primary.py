@@ -6,8 +6,9 @@ from typing import Literal
 
 from audit.record.record import AuditRecord
 
-Source = Literal["drawn", "trained", "told"]
-"""Whether the trials made a value, so that drawing them again makes it again, one training did, or somebody said it."""
+Source = Literal["drawn", "trained", "given", "told"]
+"""Whether the trials made a value, so that drawing them again makes it again, one training or given scores did, or
+somebody said it."""
 
 DRAWN: tuple[str, ...] = (
     "mechanism",
@@ -30,6 +31,7 @@ DRAWN: tuple[str, ...] = (
     "state.peak",
     "diagnoses",
     "one_run",
+    "scores",
 )
 """What was audited, with which key, and what its trials gave."""
 TOLD: tuple[str, ...] = (
@@ -58,8 +60,11 @@ SENTENCES: tuple[str, ...] = ("reason", "violated_at.says", "diagnoses.says", "d
 
 def primary_keys(record: AuditRecord, *, theory_known: bool, source_told: bool) -> dict[str, Source]:
     """The keys of this record under which values are primary."""
-    made: Source = "drawn" if record.one_run is None else "trained"
+    made: Source = "trained" if record.one_run is not None else "given" if record.scores is not None else "drawn"
     keys: dict[str, Source] = {**dict.fromkeys(DRAWN, made), **dict.fromkeys(TOLD, "told")}
+    if record.scores is not None:
+        # which scores were set aside is in no grid
+        keys["points.counts"] = made
     if not record.ran:
         # nothing is drawn: its parts, its claim and the reason are what somebody says
         keys = dict.fromkeys((*keys, "reason", "claim"), "told")

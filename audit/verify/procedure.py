@@ -29,7 +29,7 @@ State = Literal["right", "wrong", "not computed", "not checked"]
 """Not computed: a derived value whose inputs or whose code are missing. Not checked: trials that were not drawn."""
 WORDED = "sentences that follow from the counts"
 HEADINGS: dict[str, tuple[str, ...]] = {
-    "counts": ("trials", "points.counts", "grids", "state", "one_run"),
+    "counts": ("trials", "points.counts", "grids", "state", "one_run", "scores"),
     "limits": ("points", "band"),
     "numbers": ("numbers", "budget", "risk"),
     "claim": ("claim",),
@@ -43,6 +43,7 @@ TRIALS = "trials drawn again"
 AUDITED = "what was audited"
 TINY = ("claim.error",)
 """Numbers that mean something however small they are."""
+ONLY_SCORES = "the trials were drawn elsewhere, and only their scores were given; run `bound` again on the same files"
 SHOWN = 3
 """Differences that one line tells."""
 
@@ -158,7 +159,7 @@ def _rebuilt(record: AuditRecord, suite: Suite | None) -> tuple[Rebuilt | None, 
 def _audited(record: AuditRecord, stated: Built | None, suite: Suite | None) -> Check:
     """Whether what was audited can be what the record says, and is what the suite says where one is given."""
     wrong = in_itself(record)
-    if stated is not None and record.one_run is None:
+    if stated is not None and not record.conditions:
         wrong += with_suite(record, stated)
     named = suite is None or any(spec.name == record.name for spec in suite.audits)
     missing = [] if named else [f"the suite has no audit {record.name!r}"]
@@ -243,7 +244,8 @@ def _redrawn(
     if own is None:
         return skipped("the record could not be derived again")
     if own.audited is None:
-        return skipped("the coins of one training cannot be tossed again")
+        once = record.one_run is not None
+        return skipped("the coins of one training cannot be tossed again" if once else ONLY_SCORES)
     # drawing imports JAX, comparing need not
     from audit.verify.redraw import redrawn
 

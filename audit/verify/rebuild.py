@@ -19,6 +19,7 @@ from audit.record.derive import Audited, Subject, cuts_of, derive, edges_of
 from audit.record.diagnosis_answer import NO_HINTS, Diagnosis
 from audit.record.direction import direction
 from audit.record.of_one_run import judged_again
+from audit.record.of_scores import scores_judged_again
 from audit.record.record import AuditRecord
 from audit.suites.claim_names import CLAIMS
 from audit.suites.each_audit import among, key_text, risk_of_each
@@ -47,7 +48,7 @@ class Rebuilt:
 
     record: AuditRecord
     audited: Audited | None
-    """None for one training, whose coins nobody can toss again."""
+    """None for one training, whose coins nobody can toss again, and for scores that somebody gave."""
     unknown: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Keys whose values could not be computed, and why; ``record`` repeats what was recorded there."""
     theory_known: bool = True
@@ -63,8 +64,9 @@ def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
       ValueError: the record contradicts itself: its tests and counts cannot be judged.
     """
     stated = _stated(record, suite)
-    if record.one_run is not None:
-        return Rebuilt(record=judged_again(record, _claim(record, stated)), audited=None, stated=stated)
+    if record.one_run is not None or record.scores is not None:
+        again = judged_again if record.one_run is not None else scores_judged_again
+        return Rebuilt(record=again(record, _claim(record, stated)), audited=None, stated=stated)
     policy = _policy(record, stated)
     if policy.stops_early and not record.state:
         raise NotComputedError(NO_STATE)

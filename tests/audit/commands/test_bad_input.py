@@ -126,7 +126,7 @@ def test_swapped_sides_are_told(scores, capsys):
         ("nowhere.npy", "no such file"),
         ("", "a folder"),
         ("a.npy:scores:member=1", "only rows of a table have labels"),
-        ("long.csv:score:member=2", "no row has member = '2'; it is 0, 1"),
+        ("long.csv:score:member=2", "no row has member = '2', its only values are: 0, 1"),
         ("long.csv:score:group=1", "no column 'group'"),
     ],
 )

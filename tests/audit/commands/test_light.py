@@ -24,7 +24,7 @@ sys.path.insert(0, {root!r})
 from audit.cli import main
 for line in {lines!r}:
     with contextlib.redirect_stdout(io.StringIO()):
-        assert main(line.split()) == 0, line
+        assert main(line.split()) != 2, line
     found = [name for name in {without!r} if name in sys.modules]
     assert not found, (line, found)
 """
@@ -42,6 +42,7 @@ def test_bound_claim_and_report_import_nothing_heavy(tmp_path):
     save_records(load_records(records)[1:], tmp_path / "two.json")
     lines = [
         f"bound --without {tmp_path}/a.npy --with {tmp_path}/b.npy",
+        f"bound --without {tmp_path}/a.npy --with {tmp_path}/b.npy --claim gaussian(mu=1) --out {tmp_path}/o",
         "claim gaussian(mu=1)",
         *(f"report {records} --format {each} --out {tmp_path}/o.{each}" for each in ("latex", "text")),
         f"report {tmp_path}/two.json --format html --out {tmp_path}/o.html",

@@ -34,8 +34,8 @@ from audit.record.record import plain
 from audit.record.stored import from_json
 from audit.report.diagnoses import looks_wrong, untold
 from audit.report.formats import junit, markdown
+from audit.report.look_again import look_again
 from audit.report.page import write_report
-from audit.report.story import look_again
 from audit.report.table import print_table
 from audit.report.text import record_lines
 from audit.suites.read import parse_suite

@@ -24,10 +24,11 @@ from audit.record.record import Part, SuitePart
 from audit.report.ceiling import ceiling
 from audit.report.drawings import MOST_POINTS, drawing
 from audit.report.latex import methods
+from audit.report.look_again import look_again
 from audit.report.page import MOST_OPEN, write_report
 from audit.report.repeat import program
 from audit.report.statement import model_card, statement
-from audit.report.story import consequence, look_again, outcome, remedy, story
+from audit.report.story import consequence, outcome, remedy, story
 from audit.trials.keys import key_from_seed
 from audit.verdict.proven_numbers import prove, without_errors
 from guarantees.numerics.rounding import at_most
