@@ -182,7 +182,8 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="A.npy",
         help="scores on the dataset without the record, or outputs (one row a trial), of which a third learns a score: "
-        ".npy, .npz or .csv; FILE:NAME names an array or a column, FILE:NAME:LABEL=0 the rows whose column LABEL is 0",
+        ".npy, .npz or .csv; FILE:NAME names an array or a column, FILE:NAME:LABEL=0 the rows whose column LABEL is 0, "
+        "FILE:all every column of a table of outputs",
     )
     parser.add_argument(
         "--with", dest="with_record", required=True, metavar="B.npy", help="the same on the dataset with the record"

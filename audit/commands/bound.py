@@ -82,7 +82,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 def _read(arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
     """Both files, with warnings about what looks like a mistake."""
-    from audit.bounds.output_scores import are_outputs
+    from audit.bounds.output_scores import are_outputs, rows_of_outputs
     from audit.scores import copied_trials, one_column
 
     zero, one = load_scores(arguments.without), load_scores(arguments.with_record)
@@ -92,7 +92,9 @@ def _read(arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
             f"{'--one-run' if arguments.one_run else '--assume'} reads one score a trial, and these files "
             "hold several numbers a trial: save scores."
         )
-    if not outputs:
+    if outputs:
+        zero, one = rows_of_outputs("--without", zero), rows_of_outputs("--with", one)
+    else:
         least = 0 if arguments.one_run else 4
         zero, one = one_column("--without", zero, least=least), one_column("--with", one, least=least)
     if np.array_equal(np.sort(np.ravel(zero)), np.sort(np.ravel(one))):

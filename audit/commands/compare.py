@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import TYPE_CHECKING
 
 from audit.commands.arguments import risk_of
 from audit.commands.json_output import print_json
+from audit.trials.disk_cache import laws_kept
 
 if TYPE_CHECKING:
     from audit.record.compare import Change
+    from audit.record.record import AuditRecord
 
 STYLES = {
     "worse": "red",
@@ -22,9 +25,12 @@ STYLES = {
 EXIT_NOT_COMPARED = 4
 """Nothing got worse as far as was seen, but some audit of the old records was not compared, or none at all."""
 NOTHING_COMPARED = "No audit was compared, so this says nothing about what changed."
+OBSERVED = "Observed advantages are read at one threshold that both records have: estimates, and no bounds."
+DOUBTED = "the {} record contradicts its own counts ({}); `dpsgd-audit verify` says more"
 VERDICTS_ALONE = "No counts were compared: an audit is called worse by its verdict alone."
 
 
+@laws_kept()
 def execute(arguments: argparse.Namespace) -> int:
     """Print one line an audit; 1 if anything got worse, else 4 if something was not compared or is missing, else 0."""
     risk = risk_of(arguments.confidence)
@@ -33,7 +39,9 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.record.stored import load_records
     from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_UNEXPECTED
 
-    changes = compare(load_records(arguments.old), load_records(arguments.new), risk=risk)
+    old, new = load_records(arguments.old), load_records(arguments.new)
+    doubted = _doubted(old, "old") | _doubted(new, "new")
+    changes = tuple(_believed(change, doubted.get(change.name)) for change in compare(old, new, risk=risk))
     if arguments.json:
         print_json({"risk": risk, "changes": [plain(change) for change in changes]})
     elif not arguments.quiet:
@@ -45,6 +53,23 @@ def execute(arguments: argparse.Namespace) -> int:
     return EXIT_EXPECTED if whole else EXIT_NOT_COMPARED
 
 
+def _doubted(records: tuple[AuditRecord, ...], which: str) -> dict[str, str]:
+    """Audits whose record says what its counts do not, and why: no change can be read off those."""
+    from audit.verify.procedure import contradiction
+
+    said = {record.name: contradiction(record) for record in records}
+    return {name: DOUBTED.format(which, why) for name, why in said.items() if why is not None}
+
+
+def _believed(change: Change, doubt: str | None) -> Change:
+    """A change, unless a record of it contradicts itself: what got worse or is missing still did."""
+    if doubt is None:
+        return change
+    if change.state in ("worse", "missing"):
+        return dataclasses.replace(change, reason=f"{change.reason}; {doubt}")
+    return dataclasses.replace(change, state="not_compared", reason=doubt, test=None)
+
+
 def _any_compared(changes: tuple[Change, ...]) -> bool:
     """Whether counts were, or two audits that could not run, as expected."""
     return any(change.test is not None or change.state == "same" for change in changes)
@@ -52,7 +77,8 @@ def _any_compared(changes: tuple[Change, ...]) -> bool:
 
 def _caption(changes: tuple[Change, ...], risk: float) -> str:
     if _any_compared(changes):
-        return f"If nothing changed, some audit is called worse by its counts with probability at most {risk:g}."
+        worse = f"If nothing changed, some audit is called worse by its counts with probability at most {risk:g}."
+        return f"{worse} {OBSERVED}" if any(change.test is not None for change in changes) else worse
     return VERDICTS_ALONE if any(change.state == "worse" for change in changes) else NOTHING_COMPARED
 
 

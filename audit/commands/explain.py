@@ -24,8 +24,7 @@ NOT_JUDGED = EXIT_NOT_COMPARED
 """Nothing looks wrong as far as was seen, but some code was not judged: green would say too much."""
 PROGRAM = (
     "not followed, because a command_step runs in its own process, in any language. Python code is followed if it "
-    "runs in this process: callable_step, torch_training (PyTorch), mechanism or jax_training (JAX). If you state "
-    "clip=, noise_multiplier= and gradients=, `run` diagnoses the outputs of a program after a violation."
+    "runs in this process: callable_step, torch_training (PyTorch), mechanism or jax_training (JAX). {}."
 )
 """Said once for all programs of a suite, none of which is started."""
 
@@ -38,6 +37,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """
     suite = with_seed(suite_of(arguments), arguments.seed)
     from audit.diagnosis.explain import explain
+    from audit.diagnosis.explain.dispatch import diagnosed
     from audit.diagnosis.explain.findings import NEVER_SEEN
     from audit.suites.build import build_suite
     from audit.suites.run import audit_key
@@ -48,7 +48,8 @@ def execute(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         wanted = [spec for spec in wanted if spec not in programs]
         if programs and not arguments.quiet:
-            print(printable(f"{', '.join(spec.name for spec in programs)}: {PROGRAM}"))
+            said = PROGRAM.format(diagnosed(*(spec.mechanism for spec in programs)))
+            print(printable(f"{', '.join(spec.name for spec in programs)}: {said}"))
     known = _known(arguments.records)
     built = {
         audit.spec.name: audit for audit in build_suite(suite, [spec for spec in wanted if spec.name not in known])

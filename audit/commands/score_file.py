@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,9 @@ from audit.record.files import FileError, read_text, told
 HOW = "write scores with numpy.save('scores.npy', scores), or as a column of a .csv file"
 
 TABLES = (".csv", ".tsv", ".txt")
+REPAIR = "a number should be; repair that trial, do not drop it."
+EVERY = "all"
+SIDE = "says which side a row is of"
 SHOWN = 8
 """So many names of columns are listed."""
 
@@ -21,7 +25,8 @@ SHOWN = 8
 def load_scores(name: str) -> np.ndarray:
     """The scores of a file; FILE:COLUMN names an array of a .npz file or a column of a table.
 
-    FILE:COLUMN:LABEL=VALUE takes the rows of a table whose column LABEL is that value.
+    FILE:COLUMN:LABEL=VALUE takes the rows of a table whose column LABEL is that value. FILE:all takes every column but
+    LABEL: each row is an output.
     """
     path, column, label = _parts(name)
     file = Path(path)
@@ -36,7 +41,11 @@ def load_scores(name: str) -> np.ndarray:
         return _table(path, column, label)
     if label:
         raise ValueError(f"{path}: only rows of a table have labels, got {label!r}; {HOW}.")
-    return _arrays(path, column)
+    found = _arrays(path, column)
+    if found.dtype.kind == "f" and found.ndim and np.isnan(found).any():
+        row = int(np.isnan(found.reshape(len(found), -1)).any(axis=1).argmax())
+        raise ValueError(f"{path}: row {row}, counted from 0, has nan where {REPAIR}")
+    return found
 
 
 def _parts(name: str) -> tuple[str, str, str]:
@@ -91,17 +100,17 @@ def _table(path: str, column: str, label: str) -> np.ndarray:
     if not rows:
         raise ValueError(f"{path}: the table is empty; {HOW}.")
     header = rows[0] if not all(map(_is_number, rows[0])) else []
-    place = _place(path, header, len(rows[0]), column)
+    places = _places(path, header, len(rows[0]), column, label)
     chosen = _labelled(path, header, rows, label)
     values = []
     for number, row in enumerate(rows[len(header[:1]) :], 1 + len(header[:1])):
         if not chosen(row):
             continue
-        if place >= len(row) or not _is_number(row[place]):
-            found = row[place] if place < len(row) else "nothing"
-            raise ValueError(f"{path}: row {number} has {found!r} where a score should be; repair it, do not drop it.")
-        values.append(float(row[place]))
-    return np.array(values)
+        own = [row[place] if place < len(row) else "nothing" for place in places]
+        if wrong := [text for text in own if not _is_number(text) or math.isnan(float(text))]:
+            raise ValueError(f"{path}: row {number} has {wrong[0]!r} where {REPAIR}")
+        values.append([float(text) for text in own])
+    return np.array(values)[:, 0] if len(places) == 1 else np.array(values)
 
 
 def _labelled(path: str, header: list[str], rows: list[list[str]], label: str) -> Callable[[list[str]], bool]:
@@ -109,7 +118,7 @@ def _labelled(path: str, header: list[str], rows: list[list[str]], label: str) -
     if not label:
         return lambda row: True
     name, _, value = label.partition("=")
-    place = _place(path, header, len(rows[0]), name, holds="says which side a row is of")
+    place = _place(path, header, len(rows[0]), name, holds=SIDE)
 
     def chosen(row: list[str]) -> bool:
         own = row[place] if place < len(row) else ""
@@ -120,6 +129,15 @@ def _labelled(path: str, header: list[str], rows: list[list[str]], label: str) -
         values = ", ".join(found[:SHOWN])
         raise ValueError(f"{path}: no row has {name} = {value!r}, its only values are: {values}; choose one of them.")
     return chosen
+
+
+def _places(path: str, header: list[str], width: int, column: str, label: str) -> list[int]:
+    """The columns that are read: the one that is named, or of outputs all but the ``label``'s."""
+    if column != EVERY or EVERY in header:
+        return [_place(path, header, width, column)]
+    name = label.partition("=")[0]
+    of_label = _place(path, header, width, name, holds=SIDE) if label else None
+    return [place for place in range(width) if place != of_label]
 
 
 def _place(path: str, header: list[str], width: int, column: str, *, holds: str = "") -> int:
@@ -138,7 +156,7 @@ def _place(path: str, header: list[str], width: int, column: str, *, holds: str 
     guess = next((name for name in known if "score" in name.lower()), "COLUMN")
     raise ValueError(
         f"{path}: {'no column ' + repr(column) if column else 'several columns'} in {listed}; say which holds the "
-        f"scores: {path}:{guess}."
+        f"scores: {path}:{guess}, or {path}:{EVERY} if each row is an output and nothing else."
     )
 
 

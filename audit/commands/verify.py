@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from audit.commands.json_output import print_json
@@ -117,5 +117,16 @@ def _summary(found: Verified, *, details: bool) -> str:
         told = f"{told}, and {in_part}" if again else in_part
     return (
         f"{counted(len(found.checks), 'check')}: {wrong} wrong, {missing} not computed or checked; "
-        f"{counted(values, 'primary value')}; {told}.{'' if details else ' --details prints every check.'}"
+        f"{counted(values, 'primary value')}; {told}.{_unchecked(found.primary)}"
+        f"{'' if details else ' --details prints every check.'}"
     )
+
+
+def _unchecked(primary: Sequence[Primary]) -> str:
+    """What a reader trusts and nothing looked at: measured diagnoses, and the code or the command that was audited."""
+    left = [each for each in primary if each.source == "drawn" and not each.drawn_again]
+    measured = sum(each.values for each in left if each.key == "diagnoses")
+    audited = sum(each.values for each in left if each.key == "mechanism" and not each.in_suite)
+    said = [f"{counted(measured, 'value')} of diagnoses (--rerun 1 measures them again)"] if measured else []
+    said += [f"{counted(audited, 'value')} of what was audited (--suite SUITE.toml compares them)"] if audited else []
+    return f" Not checked: {', '.join(said)}." if said else ""

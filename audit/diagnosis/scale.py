@@ -31,12 +31,12 @@ def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Di
     total = noise.variance * count
     low, high = (math.sqrt(total / chi2.isf(q, count)) for q in (risk / 2, 1 - risk / 2))
     found = math.sqrt(noise.variance)
-    divisor = "no noise" if found == 0 else f"clip times noise multiplier, divided by {deviation / found:.4g}"
+    stated = "no noise" if found == 0 else f"{found / deviation:.4g} of clip times noise multiplier"
     return Diagnosis(
         code=f"scale_{side}",
         question=f"noise scale, side '{side}'",
         wrong=False,
-        says=f"side '{side}': the noise has standard deviation {found:.4g} ({between(low, high, '.4g')}): {divisor}.",
+        says=f"side '{side}': the noise has standard deviation {found:.4g} ({between(low, high, '.4g')}): {stated}.",
         p_value=1.0,
         risk=0.0,
         assumes="independent normal noise of one scale",

@@ -23,8 +23,8 @@ BLIND = (
 )
 ONE_SEED = "both runs drew under the same key, which may hide a change; run the new one with --fresh-seed"
 SEES_LESS = (
-    "the thresholds that both records have in common miss most of the leak: there the advantage is {:.4f} before and "
-    f"{{:.4f}} now, elsewhere up to {{:.4f}} and {{:.4f}}; {REMEDY}"
+    "the thresholds that both records have in common miss most of the leak: there the observed advantage is {:.4f} "
+    f"before and {{:.4f}} now, elsewhere up to {{:.4f}} and {{:.4f}}; {REMEDY}"
 )
 STOPPED = (
     "counts of an audit that may stop early are not a fixed sample; run both to their planned trials to compare them"
@@ -261,7 +261,10 @@ def _state(
         )
     if test is None or p_larger is None or p_smaller is None:
         return "not_compared", STOPPED if old.stops_early or new.stops_early else _why_none(old, new)
-    moved = f"advantage {test.old_advantage:.4f} before, {test.new_advantage:.4f} now"
+    moved = (
+        f"observed advantage {test.old_advantage:.4f} before, {test.new_advantage:.4f} now, at the shared threshold "
+        f"{test.threshold:.4g}"
+    )
     if p_larger <= risk:
         return "worse", f"leakage is larger: {moved} (adjusted p-value {p_larger:.2g})"
     if p_smaller <= risk:

@@ -41,19 +41,24 @@ class Progress:
 
     def started(self, spec: AuditSpec) -> None:
         """An audit begins."""
-        self._task = self._bars.add_task(visible(spec.name), total=spec.trials)
+        self._task = self._bars.add_task(self._told(spec), total=spec.trials)
 
     def fitting(self, spec: AuditSpec, drawn: int, planned: int) -> None:
         """More trials are drawn that scores and thresholds are learned from."""
         if self._task is not None:
-            told = f"{visible(spec.name)}, learning"
-            self._bars.update(self._task, description=told, completed=drawn, total=planned)
+            self._bars.update(self._task, description=f"{self._told(spec)}, learning", completed=drawn, total=planned)
 
     def advanced(self, spec: AuditSpec, tally: Tally) -> None:
         """More of its trials are counted."""
         if self._task is not None:
             done = 2 * tally.trials_per_side
-            self._bars.update(self._task, description=visible(spec.name), completed=done, total=spec.trials)
+            self._bars.update(self._task, description=self._told(spec), completed=done, total=spec.trials)
+
+    def _told(self, spec: AuditSpec) -> str:
+        """Its place in the suite, where others are in it, and its name."""
+        names = [audit.name for audit in self._suite.audits]
+        place = f"{names.index(spec.name) + 1} of {len(names)}: " if len(names) > 1 else ""
+        return f"{place}{visible(spec.name)}"
 
     def finished(self, record: AuditRecord) -> None:
         """It has its verdict."""

@@ -196,9 +196,7 @@ def trained_once(records: tuple[AuditRecord, ...]) -> str:
 def _replay(record: AuditRecord) -> str:
     """What looks at the lines of the code that was audited: the command reads suites, the function takes the code."""
     called = "`audit.explain` (Python)" if record.suite is None else "`dpsgd-audit explain`"
-    # what callable_step was given may be NumPy, which no replay follows
-    torch = " if it draws with PyTorch" if "function" in record.mechanism.parameters else ""
-    return f"{called} {LINES}{torch}"
+    return f"{called} {LINES}"
 
 
 def _secret(records: tuple[AuditRecord, ...]) -> str:
@@ -353,7 +351,9 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
 
 def _of_the_user(record: AuditRecord) -> bool:
     """Whether the audited code has lines of the user's own that a replay can follow: it goes by its function's name."""
-    return not record.conditions and record.mechanism.name not in {*MECHANISMS, *COLLAPSED}
+    # what callable_step was given is followed where it draws with PyTorch
+    followed = "function" not in record.mechanism.parameters or "torch" in record.environment
+    return followed and not record.conditions and record.mechanism.name not in {*MECHANISMS, *COLLAPSED}
 
 
 def listed(names: list[str], most: int = 4) -> str:

@@ -95,7 +95,7 @@ def parse_suite(text: str, path: str) -> Suite:
                 "are stored by name, so give each its own name."
             )
         seen[spec.name] = spec.at("name")
-    title = data.get("title", Path(path).stem)
+    title = data.get("title", f"Privacy audit of {Path(path).name}")
     if not isinstance(title, str):
         raise SuiteError(f"{lines.where('title')}: title must be a string, got {title!r}.")
     return Suite(

@@ -107,7 +107,9 @@ class _Trials:
                 raise
             text, empty = own_traceback(error), empty_batch(error)
             said = f"{self.place(batch, seeds)} {last_words(text)}. {empty}".rstrip()
-            raise ForeignError(f"{said}\n{text}") from None
+            # what a program said is in the message already, unless it has several lines
+            more = (text.partition(". Its standard error: ")[2] if text.startswith("CommandError: ") else text).strip()
+            raise ForeignError(f"{said}\n{more}" if "\n" in more else said) from None
 
     def place(self, batch: Batch, seeds: np.ndarray) -> str:
         """Which trial fails when each is drawn alone by freshly prepared code, and whether the other side's does."""

@@ -39,6 +39,9 @@ HEADINGS: dict[str, tuple[str, ...]] = {
 }
 VERDICT = "verdict"
 """The heading of everything else."""
+DERIVED = "all derived values"
+FROM_COUNTS = (DERIVED, VERDICT, "counts", "limits", "numbers", "claim")
+"""What `compare` relies on."""
 TRIALS = "trials drawn again"
 AUDITED = "what was audited"
 TINY = ("claim.error",)
@@ -67,6 +70,8 @@ class Primary:
     values: int
     source: Source
     drawn_again: bool
+    in_suite: bool = False
+    """Whether it was compared with what the suite says."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,6 +134,16 @@ def verify(
     return Verified(checks=tuple(checks), primary=tuple(primary), from_cache=found_on_disk() - before)
 
 
+def contradiction(record: AuditRecord) -> str | None:
+    """What a record's verdict and numbers say against its own counts, if anything; its exact curve takes longer."""
+    if not record.ran:
+        return None
+    own, reason = _rebuilt(record, None, curve=False)
+    found = _compared(record, own) if reason is None else [reason]
+    wrong = [check for check in found if check.state == "wrong" and check.what in FROM_COUNTS]
+    return f"{wrong[0].what}: {wrong[0].says}" if wrong else None
+
+
 def _emptied(record: AuditRecord) -> Check:
     """An audit that could not run: nothing in its record may need a trial."""
     made = emptied(record)
@@ -147,13 +162,13 @@ def _emptied(record: AuditRecord) -> Check:
     return Check(audit="", what="nothing was drawn", state="right", says=says)
 
 
-def _rebuilt(record: AuditRecord, suite: Suite | None) -> tuple[Rebuilt | None, Check | None]:
+def _rebuilt(record: AuditRecord, suite: Suite | None, *, curve: bool = True) -> tuple[Rebuilt | None, Check | None]:
     try:
-        return rebuild(record, suite), None
+        return rebuild(record, suite, curve=curve), None
     except NotComputedError as error:
-        return None, Check(audit="", what="all derived values", state="not computed", says=str(error))
+        return None, Check(audit="", what=DERIVED, state="not computed", says=str(error))
     except ValueError as error:
-        return None, Check(audit="", what="all derived values", state="wrong", says=str(error))
+        return None, Check(audit="", what=DERIVED, state="wrong", says=str(error))
 
 
 def _audited(record: AuditRecord, stated: Built | None, suite: Suite | None) -> Check:
@@ -280,6 +295,7 @@ def _primary(record: AuditRecord, own: Rebuilt | None, *, drawn_again: bool) -> 
             values=values,
             source=known[key],
             drawn_again=drawn_again and known[key] == "drawn",
+            in_suite=own is not None and own.stated is not None and not record.conditions,
         )
         for key, values in found.items()
     ]

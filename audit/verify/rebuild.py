@@ -56,8 +56,10 @@ class Rebuilt:
     """The audit as the suite says, where one is given and names it."""
 
 
-def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
+def rebuild(record: AuditRecord, suite: Suite | None = None, *, curve: bool = True) -> Rebuilt:
     """Everything that is derived, derived again. A ``suite`` supplies claims and policies that have no name here.
+
+    Without ``curve`` the exact one is left as it is.
 
     Raises:
       NotComputedError: the claim or the policy cannot be built, or the record lacks something.
@@ -73,7 +75,7 @@ def rebuild(record: AuditRecord, suite: Suite | None = None) -> Rebuilt:
     risk = record.risk if record.suite is None else risk_of_each(record.suite, record.look)
     planned = record.trials_planned // 2
     goal = Goal(claim=_claim(record, stated), delta=record.report_delta, trials_per_side=planned, risk=risk)
-    theory, why = _theory(record, stated)
+    theory, why = _theory(record, stated) if curve else (None, "it was not asked for")
     try:
         test, tally = test_of(record, policy, goal), tally_of(record)
         tally = dataclasses.replace(tally, state=policy.state_of(tally, test))

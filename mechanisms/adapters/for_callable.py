@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,6 +45,12 @@ class CallableStep(StatedByUser):
         told = stated_numbers(clip=self.clip, noise_multiplier=self.noise_multiplier)
         functions = stated_functions(function=self.function, gradients=self.own_gradients)
         return {**(self.settings or {}), **told, **functions}
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """PyTorch, where the function's module has imported it."""
+        own = getattr(inspect.unwrap(self.function), "__globals__", {}).values()
+        return ("torch",) if any(inspect.ismodule(each) and each.__name__.startswith("torch") for each in own) else ()
 
     @property
     def tracer(self) -> str | None:

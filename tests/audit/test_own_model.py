@@ -161,6 +161,15 @@ def test_a_step_may_gather_records_by_a_traced_index():
     assert record.verdict != "violation"
 
 
+def test_a_function_of_a_seed_names_pytorch_where_its_module_imports_it():
+    """The record's versions name it, and only then does a report send a reader to a replay of its lines."""
+    module = {"np": np}
+    exec("def step(seed, records): return records[0]", module)
+    assert mechanisms.callable_step(module["step"]).libraries == ()
+    module["torch"] = type(sys)("torch")
+    assert mechanisms.callable_step(module["step"]).libraries == ("torch",)
+
+
 def test_gradients_are_told_of_one_exchanged_record():
     step = mechanisms.callable_step(lambda seed, records: records[0], gradients=lambda records: 2 * records)
     record = np.array([[3.0, 4.0]], np.float32)

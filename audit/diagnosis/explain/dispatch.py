@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TRACERS: dict[str, str] = {"jax": "audit.diagnosis.explain.jaxprs", "torch": "audit.diagnosis.explain.torch_code"}
 """The module that follows each kind of code (``Described.tracer``); its function ``follow`` is a Tracer."""
+GRADIENTS = "gradients= (where a record is not its own gradient)"
 TELL_GRADIENTS = {"loss", "gradients"}
 """Parameters of the user's code that tell its gradients."""
 RISK = 1e-4
@@ -226,12 +227,18 @@ def explain(
     return told if after is None else dataclasses.replace(told, findings=(*told.findings, not_followed(after)))
 
 
+def diagnosed(*stated: Collection[str]) -> str:
+    """What `run` says of outputs whose code is not followed, and what each audit would have to state for it."""
+    words = {"clip": "clip=", "noise_multiplier": "noise_multiplier=", "gradients": GRADIENTS}
+    left = " and ".join(told for word, told in words.items() if any(word not in each for each in stated))
+    return f"{f'If you state {left}, ' if left else ''}`run` diagnoses its outputs after a violation"
+
+
 def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:
     """The same of a mechanism and of what is known to be stated."""
     if step.tracer not in TRACERS:
         why = (
-            f"a replay follows JAX and PyTorch, not what {step.name} runs, such as NumPy. If you state clip=, "
-            "noise_multiplier= and gradients=, `run` diagnoses its outputs after a violation"
+            f"a replay follows JAX and PyTorch, not what {step.name} runs, such as NumPy. {diagnosed(step.parameters)}"
         )
         return Explanation(findings=(not_followed(why),))
     follow: Tracer = importlib.import_module(TRACERS[step.tracer]).follow

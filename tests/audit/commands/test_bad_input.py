@@ -65,6 +65,16 @@ def scores(tmp_path_factory):
     (folder / "long.csv").write_text("\n".join(["trial,member,score", *members]))
     np.save(folder / "outputs.npy", rng.normal(size=(200, 5)))
     np.save(folder / "more.npy", rng.normal(2.0, size=(200, 5)))
+    for name, wrong in (("nan", np.nan), ("inf", np.inf)):
+        odd = np.ones((200, 5))
+        odd[7, 1] = wrong
+        np.save(folder / f"{name}_outputs.npy", odd)
+    (folder / "nan.csv").write_text("score\n1\nnan\n3\n4\n")
+    tables = {name: np.load(folder / f"{name}.npy").tolist() for name in ("outputs", "more")}
+    for name, rows in tables.items():
+        (folder / f"{name}.csv").write_text("\n".join(",".join(map(repr, row)) for row in rows))
+    members = [[side, *row] for side, rows in enumerate(tables.values()) for row in rows]
+    (folder / "both.csv").write_text("\n".join(["member,a,b,c,d,e", *(",".join(map(repr, row)) for row in members)]))
     return folder
 
 
@@ -98,6 +108,20 @@ def test_one_table_may_hold_both_sides(scores, capsys):
     assert answers[0] == answers[1]
 
 
+def test_a_table_of_outputs_is_read_as_a_file_of_them(scores, capsys):
+    """A table of several columns was refused, and nothing said that all of them are meant."""
+    answers = []
+    for sides in (
+        ("outputs.npy", "more.npy"),
+        ("outputs.csv:all", "more.csv:all"),
+        ("both.csv:all:member=0", "both.csv:all:member=1"),
+    ):
+        assert main([*bound(scores, *sides), "--json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0]["learned_from"] == [66, 66]
+    assert answers[0] == answers[1] == answers[2]
+
+
 def test_files_of_outputs_learn_a_score(scores, told, capsys):
     assert main([*bound(scores, "outputs.npy", "more.npy"), "--claim", "gaussian(mu=1)"]) == 1
     assert "A third of the outputs (66 without the record, 66 with it) learned a score" in capsys.readouterr().out
@@ -113,12 +137,15 @@ def test_swapped_sides_are_told(scores, capsys):
     ("file", "message"),
     [
         ("complex.npy", "real numbers"),
-        ("nan.npy", r"\[400\] is nan"),
+        ("nan.npy", r"nan\.npy: row 400, counted from 0, has nan"),
+        ("nan_outputs.npy", r"nan_outputs\.npy: row 7, counted from 0, has nan"),
+        ("nan.csv", r"nan\.csv: row 3 has 'nan' where a number should be"),
+        ("inf_outputs.npy", r"--without\[7\] is not finite"),
         ("empty.npy", "empty"),
         ("odd.npy", "not a .npy or .npz file"),
         ("odd.npz", "not a .npy or .npz file"),
         ("a_two.npz", "say which: .*a_two.npz:scores"),
-        ("a.csv", "several columns"),
+        ("a.csv", "several columns.*a.csv:all if each row is an output"),
         ("row.txt", r"several columns in .*'7'\] and 392 more"),
         ("a.json", r"^(?!.*pickle).*plain array of numbers"),
         ("objects.npy", r"^(?!.*pickle).*plain array of numbers"),

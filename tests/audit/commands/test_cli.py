@@ -256,7 +256,7 @@ def test_reports_have_the_title_of_the_suite_unless_another_is_given(report, tmp
     ):
         assert run_command("report", *records, "--format", "model-card", *more) == 0
         assert f"## Differential privacy: {title}\n" in capsys.readouterr().out
-    assert data["title"] == "suite"  # by its file's name
+    assert data["title"] == "Privacy audit of suite.toml"  # by its file's name
     assert run_command("report", odd) == 2
     assert "title must be a string, got 3" in capsys.readouterr().err
 

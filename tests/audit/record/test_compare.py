@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import pytest
 from checks import assert_rate_at_most
+from made_records import explained, made
 from toys import PAIR, First, Shift
 
 import audit
@@ -13,9 +14,11 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.bounds.joint import joint_p_value_of_lines
 from audit.bounds.supporting_lines import tabulate
 from audit.cli import main
+from audit.policies.catalogue import POLICIES
 from audit.record.compare import BLIND, NO_TEST, STOPPED, compare, shared_test
 from audit.record.record import ScoreGrid
 from audit.record.stored import save_records
+from audit.verify.rebuild import rebuild
 
 EDGES = tuple(np.linspace(-3, 5, 41).astype(np.float32).tolist())
 
@@ -26,6 +29,7 @@ def template():
         Shift(mu=1.0),
         PAIR,
         First(),
+        policy=POLICIES["fixed"](thresholds=(EDGES[18],)),
         claim=guarantees.gaussian(mu=1.0),
         trials=2000,
         risk=0.05,
@@ -47,12 +51,17 @@ def drawn(template, mu, *, seed, trials=2000, edges=EDGES, **change):
     return dataclasses.replace(template, **{**own, **change})
 
 
+def consistent(template, mu, *, seed):
+    """A drawn record that says what its counts do, as files of records must."""
+    return rebuild(drawn(template, mu, seed=seed)).record
+
+
 def test_a_larger_leak_is_worse_and_a_smaller_one_better(template):
     small, large = drawn(template, 0.5, seed=1), drawn(template, 1.0, seed=2)
     (worse,) = compare((small,), (large,), risk=1e-3)
     assert (worse.state, worse.adjusted_p_smaller) == ("worse", 1.0)
     assert worse.adjusted_p_larger < 1e-3
-    assert "leakage is larger: advantage" in worse.reason
+    assert "leakage is larger: observed advantage" in worse.reason
     (better,) = compare((large,), (small,), risk=1e-3)
     assert better.state == "better"
     assert better.test.p_smaller == pytest.approx(worse.test.p_larger)
@@ -64,7 +73,8 @@ def test_the_same_record_has_not_changed(template):
     assert (change.state, change.adjusted_p_larger, change.adjusted_p_smaller) == ("same", 1.0, 1.0)
     assert "--fresh-seed" in change.reason
     (change,) = compare((record,), (dataclasses.replace(record, key="another"),), risk=1e-3)
-    assert change.reason.startswith("no change shown")
+    assert change.reason.startswith("no change shown: observed advantage ")
+    assert f" now, at the shared threshold {change.test.threshold:.4g}" in change.reason
     assert "seed" not in change.reason
 
 
@@ -131,8 +141,9 @@ def test_a_threshold_far_from_the_leak_compares_nothing(template):
     new = member(drawn(template, 3.0, seed=2, edges=tuple(edge + 0.01 for edge in EDGES)))
     (change,) = compare((old,), (new,), risk=1e-3)
     assert change.state == "not_compared"
-    assert "miss most of the leak: there the advantage is 0.0000 before and 0.0000 now, elsewhere up to 0.3" in (
-        change.reason
+    assert (
+        "miss most of the leak: there the observed advantage is 0.0000 before and 0.0000 now, elsewhere up to 0.3"
+        in (change.reason)
     )
 
 
@@ -144,16 +155,17 @@ def test_what_tells_everything_or_nothing_apart_is_still_the_same(template):
 
 
 def test_an_audit_that_was_not_compared_has_an_exit_code_of_its_own(template, tmp_path, capsys):
-    stopped = drawn(template, 1.0, seed=1, stops_early=True)
+    stopped = explained(made("stopped", POLICIES["anytime"]()))
     save_records((stopped,), tmp_path / "old.json")
     save_records((stopped,), str(tmp_path / "new.json"))
     assert main(["compare", str(tmp_path / "old.json"), str(tmp_path / "new.json")]) == 4
-    assert "not compared: counts of an audit that may stop early" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "not compared: counts of an audit that may stop early" in said
 
 
 @pytest.mark.parametrize("new", ["shift", "renamed", "none"])
 def test_an_audit_that_the_new_records_lack_is_no_silent_green(template, tmp_path, capsys, new):
-    old = [drawn(template, 1.0, seed=1), drawn(template, 1.0, seed=2, name="gone")]
+    old = [consistent(template, 1.0, seed=1), drawn(template, 1.0, seed=2, name="gone")]
     now = {"shift": old[:1], "renamed": [drawn(template, 1.0, seed=3, name="renamed")], "none": []}[new]
     paths = [str(tmp_path / name) for name in ("old.json", "new.json")]
     for records, path in zip((old, now), paths, strict=True):
@@ -250,7 +262,7 @@ def test_a_false_claim_that_the_old_run_missed_fails_a_build_of_what_did_not_cha
 def test_the_command_fails_only_on_what_got_worse(template, tmp_path, capsys):
     paths = [str(tmp_path / name) for name in ("small.json", "large.json")]
     for path, mu in zip(paths, (0.5, 1.0), strict=True):
-        save_records((drawn(template, mu, seed=3),), tmp_path / path)
+        save_records((consistent(template, mu, seed=3),), tmp_path / path)
     assert main(["compare", *paths, "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["risk"] == 1e-3
@@ -259,3 +271,40 @@ def test_the_command_fails_only_on_what_got_worse(template, tmp_path, capsys):
     assert "leakage is smaller" in capsys.readouterr().out
     assert main(["compare", "nowhere.json", paths[0]]) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("doctored", ["old", "new"])
+def test_a_record_that_its_own_counts_contradict_is_not_compared(template, tmp_path, capsys, doctored):
+    """A violation edited to 'no violation found' was 'same: no change shown'."""
+    right, holds = consistent(template, 3.0, seed=1), consistent(template, 0.5, seed=1)
+    assert (right.verdict, holds.verdict) == ("violation", "no_violation_found")
+    edited = dataclasses.replace(right, verdict="no_violation_found", violated_at=None)
+    forged = dataclasses.replace(holds, verdict="violation")
+    records = {"old": (forged, holds), "new": (right, edited)}[doctored]
+    paths = [str(tmp_path / name) for name in ("old.json", "new.json")]
+    for record, path in zip(records, paths, strict=True):
+        save_records((record,), path)
+    assert main(["compare", *paths]) == 4
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert f"the {doctored} record contradicts its own counts (verdict: " in said
+    assert "no change shown" not in said
+
+
+def test_a_record_that_is_worse_stays_worse_where_the_old_one_contradicts_itself(template, tmp_path, capsys):
+    right = consistent(template, 3.0, seed=1)
+    edited = dataclasses.replace(right, verdict="no_violation_found", violated_at=None)
+    paths = [str(tmp_path / name) for name in ("old.json", "new.json")]
+    for record, path in zip((edited, right), paths, strict=True):
+        save_records((record,), path)
+    assert main(["compare", *paths]) == 1
+    assert "the old record contradicts" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+def test_an_observed_advantage_is_called_one(template, tmp_path, capsys):
+    """0.35 and 0.63 stood for one audit without a word: each was read at the threshold that the two files share."""
+    record = consistent(template, 1.0, seed=1)
+    save_records((record,), tmp_path / "records.json")
+    assert main(["compare", *[str(tmp_path / "records.json")] * 2]) == 0
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "at the shared threshold" in said
+    assert "estimates, and no bounds" in said

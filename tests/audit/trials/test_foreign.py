@@ -300,3 +300,14 @@ def test_an_interrupted_audit_of_foreign_code_resumes():
     again = audited(foreign.noisy_sum, execution=audit.Execution(resume=seen[0]))
     assert seen[0].trials_per_side < 1000
     assert again.grids == whole.grids
+
+
+def test_what_a_program_said_stands_once_in_the_error_of_an_audit():
+    step = mechanisms.command_step(command=["sh", "-c", "for line in $SAID; do echo $line >&2; done; exit 3"])
+    pair = mechanisms.worst_case_pair(records=3, dimension=2, clip=1.0)
+    for said, shown in (("broken", "standard error: broken"), ("one two", "standard error ends with: two.\none\ntwo")):
+        loud = dataclasses.replace(step, environment=(f"SAID={said}",))
+        with pytest.raises(ForeignError) as raised:
+            both_sides(loud, pair).layout()
+        assert str(raised.value).count("CommandError") == 1
+        assert shown in str(raised.value)

@@ -222,6 +222,15 @@ def test_a_whole_number_beyond_every_float_is_compared():
     assert not agree(10**400, 0.5)
 
 
+def test_the_last_line_counts_the_diagnoses_and_commands_that_nothing_checked(record, tmp_path, capsys):
+    """An edited diagnosis and an edited command ended with '0 not computed or checked'."""
+    measured = dataclasses.replace(record.diagnoses[-1], code="scale", says="it has scale 0.9.", risk=0.001)
+    assert run((dataclasses.replace(record, diagnoses=(measured, *record.diagnoses)),), tmp_path) == 0
+    summary = next(line for line in capsys.readouterr().out.splitlines() if "0 wrong" in line)
+    assert re.search(r"Not checked: \d+ values of diagnoses \(--rerun 1 measures them again\), \d+ ", summary)
+    assert "of what was audited (--suite SUITE.toml compares them). --details" in summary
+
+
 def test_no_records_are_not_right(tmp_path, capsys):
     path = tmp_path / "records.json"
     save_records((), path)
