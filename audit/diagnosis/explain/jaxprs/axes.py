@@ -27,6 +27,8 @@ SUMMING = frozenset(
     }
 )
 """Equations that take records together when the records' axis is gone after them."""
+FILLING = frozenset({"pad", "concatenate"})
+"""Equations that put empty places behind records."""
 ALONG_AXIS = frozenset({"cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"})
 LOSE = frozenset({"fft", "triangular_solve", "cholesky", "eigh", "svd", "qr", "lu", "scatter", "scatter-add"})
 """Equations after which, at equal sizes, the axis is not known."""
@@ -91,7 +93,7 @@ def lined_up(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any, b:
 
     N and N + 1 records were packed, and fill as many places now. What follows each place by itself sees the same rows.
     """
-    tag = ins[0].tag if name in ("pad", "concatenate") else None
+    tag = ins[0].tag if name in FILLING else None
     if tag is None or len(tag.slots) != 1 or tag.padding or np.shape(a) != np.shape(b):
         return a
     last, low = np.shape(ins[0].a)[tag.axis], params["padding_config"][tag.axis][0] if name == "pad" else 0

@@ -13,6 +13,7 @@ import numpy as np
 
 from audit.diagnosis.explain.broken_off import why_ended
 from audit.diagnosis.explain.findings import Finding, Kind
+from audit.diagnosis.explain.jaxprs.axes import FILLING
 from audit.diagnosis.explain.jaxprs.counted_rates import Rates
 from audit.diagnosis.explain.jaxprs.drawn_choices import LAWS, Choices, Forced
 from audit.diagnosis.explain.jaxprs.equations import (
@@ -43,7 +44,7 @@ from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, chosen, constant, constants, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
-from audit.diagnosis.explain.jaxprs.value import Value, host, lost_at
+from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host, lost_at
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS
 from audit.diagnosis.explain.places import Frame, Place, Reader, calls_of, spelled
 from audit.diagnosis.explain.sentences import found, led
@@ -175,7 +176,7 @@ class Lockstep:
         outs = evaluate(one, [value.a for value in ins])
         differ = any(value.differs for value in ins) or ins is not ins_b or shapes(one) != shapes(other)
         outs_b = evaluate(other, [value.b for value in ins_b]) if differ or one.params != other.params else outs
-        if one.primitive.name == "random_bits":
+        if one.primitive.name in ("random_bits", "random_split"):
             outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
         results = []
         inputs = [*ins, *(value for value in ins_b if not any(value is own for own in ins))]
@@ -195,7 +196,7 @@ class Lockstep:
         out = labelled(
             name, params, place, a, b, ins, which=which, counts=self.counts, group=self.group, derived=derived
         )
-        if out.a is not a:
+        if out.a is not a and name in FILLING:
             self.lined_up = self.lined_up or place
         if any(value.tag is not None for value in ins):
             self._met_records.update(value.fixed.nearest for value in ins if value.fixed is not None)
@@ -342,7 +343,8 @@ class Lockstep:
         for step in reversed(order) if params["reverse"] else order:
             self._path = (*outer, step)
             own = [row_of(value, step, length) for value in columns]
-            own = own if step < length else beside_padding(own, self.group)
+            # a step for each record has no padding beside it, whatever zeros the record has
+            own = own if step < length or length == self.counts[0] else beside_padding(own, self.group)
             with self.meetings.run_alone(step >= length):
                 turns = [*consts, *carry, *own], [*consts_b, *carry, *own]
                 outs = self.run(params["jaxpr"], params_b["jaxpr"], *turns, inner)
@@ -377,11 +379,14 @@ class Lockstep:
     def _draw(self, key: Value, place: Place, drawn: Any) -> list[int]:
         """Remember who drew from a key: the numbers of the draw, if its key is not the same in every run."""
         self.draws.add(place)
+        if key.differs and key.tag is None and key.uncoupled is not None and not key.values:
+            raise CannotFollowError("N and N + 1 records pick other keys", place)
         if key.values or (key.differs and key.tag is None):
             origin = spelled(key.origin) if isinstance(key.origin, Place) else key.origin
             since = None if key.since is None else f"from {spelled(key.since)} on"
-            told = ", ".join(filter(None, (origin, since)))
-            self.find(led(found(Kind.RANDOMNESS_FROM_DATA, draw=place, origin=f" ({told})"), key.since or place))
+            told = ", ".join(filter(None, (origin or (None if key.values else COUNT), since)))
+            told = f" ({told})" if told else ""
+            self.find(led(found(Kind.RANDOMNESS_FROM_DATA, draw=place, origin=told), key.since or place))
             raise CannotFollowError("random numbers that depend on the data are not the same on both sides", place)
         if not key.random:
             if drawn.size == self.counts[1] and key.fixed is not None:

@@ -14,7 +14,7 @@ from audit.diagnosis.explain.jaxprs.facts import Idle, Leak, Mixed, Origin
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.noise import SUMS
 from audit.diagnosis.explain.jaxprs.packing import follow_packing, is_shifted
-from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Tag, Value, first, known, scaled_by_count, settled
+from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Tag, Value, first, host, known, scaled_by_count, settled
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS, distance, gain_after, weigh
 from audit.diagnosis.explain.places import Place, function_around
 from audit.diagnosis.explain.sentences import NOISE, RECORDS, RELEASE
@@ -63,7 +63,9 @@ def labelled(
         # ``jnp.pad`` puts nothing in front
         ins = [value for value in ins if np.size(value.a) or np.size(value.b)] or ins
     differing = [value for value in ins if value.differs]
-    a = axes.lined_up(name, params, ins, a, b)
+    other_key = _one_key(name, params, ins, a, b)
+    # a key that the larger side alone has, as for its last record, serves the other as well
+    a = b if other_key and not _is_among(b, ins[0]) else axes.lined_up(name, params, ins, a, b)
     tag = axes.by_size(a, b, group)
     torn = name == "reshape" and axes.is_torn(ins[0], tag, a, b)
     dealt_out = name == "reshape" and not torn and axes.is_dealt_out(ins[0], a, b)
@@ -96,7 +98,7 @@ def labelled(
         draw=first(value.draw for value in ins if value.noise) if random else None,
         scaled=known(ins, "scaled"),
         blurred=any(value.blurred for value in ins),
-        uncoupled=known(differing, "uncoupled"),
+        uncoupled=known(differing, "uncoupled") or (at if other_key and a is not b else None),
         opaque=known(ins, "opaque"),
         copied=known(ins, "copied"),
         muted=known(ins, "muted"),
@@ -125,6 +127,21 @@ def labelled(
     out.noise = _is_noise(name, out, ins, which)
     out.gain = gain_after(name, params, out, ins)
     return out
+
+
+def _one_key(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any, b: Any) -> bool:
+    """Whether one key is picked of as many as there are records, and on the two sides not the same."""
+    if name not in PARTING or ins[0].tag is None or not (ins[0].any_serves and ins[0].random and ins[0].sized):
+        return False
+    picked = axes.picked(name, params, ins, ins[0].tag) is not None
+    return picked and np.shape(a) == np.shape(b) and not np.array_equal(host(a), host(b))
+
+
+def _is_among(key: Any, keys: Value) -> bool:
+    """Whether the smaller side has a key, too."""
+    assert keys.tag is not None
+    rows = np.moveaxis(host(keys.a), keys.tag.axis, 0)
+    return bool((rows.reshape(len(rows), -1) == host(key).reshape(1, -1)).all(axis=1).any())
 
 
 def _alone(name: str, params: dict[str, Any], ins: Sequence[Value]) -> int | None:

@@ -21,6 +21,7 @@ def row_of(value: Value, step: int, length: int) -> Value:
     """One step's slice of what a scan runs over."""
     a = value.a[min(step, length - 1)]
     b = value.b[step] if value.differs else a
+    a = b if step >= length and value.any_serves else a
     b, _ = settled(a, b, None) if a is not b else (b, False)
     tag = value.tag
     slots = frozenset() if tag is None else tag.slots if tag.groups is None else tag.in_group(step)

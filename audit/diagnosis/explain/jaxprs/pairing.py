@@ -13,19 +13,19 @@ import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.evaluate import live
-from audit.diagnosis.explain.jaxprs.key_words import is_key
+from audit.diagnosis.explain.jaxprs.key_words import OF_NUMPY, is_key
 from audit.diagnosis.explain.jaxprs.source import Within, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host
 from audit.diagnosis.explain.places import Place
 
 
 def coupled(a: Any, b: Any, group: int) -> Any:
-    """Independent draws of N + 1 records, those of the first N made the ones of the smaller side.
+    """Independent draws or keys of N + 1 records, those of the first N made the ones of the smaller side.
 
-    Where draws are numbered through several axes N and N + 1 do not begin alike, and any numbers of the law serve.
+    Where they are numbered through several axes N and N + 1 do not begin alike, and any of the law serve.
     """
     tag = axes.by_size(a, b, group)
-    if tag is None or a is b:
+    if tag is None or a is b or (is_key(b) and not isinstance(b, OF_NUMPY)):
         return b
     joined = np.moveaxis(np.array(b), tag.axis, 0)
     joined[: a.shape[tag.axis]] = np.moveaxis(np.asarray(a), tag.axis, 0)
@@ -93,7 +93,9 @@ def _equal(one: Any, other: Any) -> bool:
 def alone(value: Value, side: str = "b") -> Value:
     """A value that one side alone reads."""
     only = value.b if side == "b" else value.a
-    return dataclasses.replace(value, a=only, b=only, tag=None, values=value.values or value.differs)
+    # how many keys there are is no record's doing
+    values = value.values or (value.differs and not (value.random and value.any_serves))
+    return dataclasses.replace(value, a=only, b=only, tag=None, values=values)
 
 
 def chosen(name: str, ins: Sequence[Value]) -> Value | None:

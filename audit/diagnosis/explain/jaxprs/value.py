@@ -198,6 +198,12 @@ class Value:
         return self.values or self.differs
 
     @property
+    def any_serves(self) -> bool:
+        """Whether keys or whole numbers are such that a side without one may be given the other's."""
+        whole = is_key(self.b) or jnp.issubdtype(self.b.dtype, jnp.integer)
+        return whole and not self.values and self.uncoupled is None and not self.shuffled
+
+    @property
     def calm(self) -> bool:
         """Whether it is released: equal on both sides from noise on."""
         return self.released > 0 and not self.data
