@@ -189,6 +189,56 @@ def test_a_record_that_is_taken_more_often_than_claimed_is_found(sampler, relati
     assert any(f"with probability {rate}" in found.says for rate in ("0.7", "0.6", "0.75")), found
 
 
+SEATS = 12
+
+
+def in_seats(numbers, rate=RATE):
+    """A number for each public seat; the records sit in the first ones."""
+
+    def step(key, rows):
+        batch, noise = jax.random.split(key)
+        seated = jnp.pad(clipped(rows), [(0, SEATS - len(rows)), (0, 0)])
+        taken = numbers(batch, rate) & (jnp.arange(SEATS) < len(rows))
+        return taken @ seated + jax.random.normal(noise, (5,))
+
+    return step
+
+
+def one_number_a_seat(key, rate):
+    return jax.random.uniform(key, (SEATS,)) < rate
+
+
+def one_large_number_a_seat(key, rate):
+    return jax.random.uniform(key, (SEATS,)) > 1 - rate
+
+
+def one_coin_a_seat(key, rate):
+    return jax.random.bernoulli(key, rate, (SEATS,))
+
+
+def two_numbers_a_seat(key, rate):
+    one, other = jax.random.uniform(key, (2 * SEATS,)).reshape(2, SEATS)
+    return (one < 0.8) & (other < rate / 0.8)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("numbers", [one_number_a_seat, one_large_number_a_seat, one_coin_a_seat])
+@pytest.mark.parametrize("records", [3, 8])
+def test_a_rate_above_the_claims_is_found_where_seats_are_public(numbers, records):
+    claim = guarantees.subsampled_gaussian(rate=RATE, noise_multiplier=1.0)
+    pair = mechanisms.pair(ROWS[-records:-1], ROWS[-records:])
+    (found,) = explain(in_seats(numbers, 0.7), pair, key=jax.random.key(0), claim=claim).findings
+    assert found.kind == Kind.SAMPLED_OTHERWISE
+    assert "with probability 0.7," in found.says
+    assert explain(in_seats(numbers), pair, key=jax.random.key(0), claim=claim).findings == ()
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_record_with_two_numbers_of_one_draw_is_not_said_to_have_the_rate_of_the_first(seed):
+    assert told(in_seats(two_numbers_a_seat), seed=seed).findings == ()
+
+
 def two_coins(key, records):
     one, other = jax.random.uniform(key, (2, records))
     return (one < 0.8) & (other < RATE / 0.8)

@@ -28,6 +28,8 @@ LAWS: dict[str, Callable[[float], float]] = {
 """What a library's functions draw for each record, and the number below which a share of such draws lies."""
 BETWEEN = ("uniform", "randint")
 """Those that are given the smallest and the largest number."""
+CHOOSING = ("uniform", COINS)
+"""Those that choose where there are more numbers than records: others may be noise."""
 LEAST = 2.0**-24
 """Share below which no draw lies."""
 
@@ -39,6 +41,10 @@ class Forced:
     share: float
     slots: frozenset[int]
     counts: tuple[int, int]
+    seats: bool = False
+    """Whether there are more numbers than records, the first of them for the records."""
+    rest: float | None = None
+    """A share for all other numbers, if they are not as drawn."""
     draws: list[Place] = dataclasses.field(default_factory=list)
     """Where such numbers are drawn."""
     compared: Place | None = None
@@ -49,9 +55,11 @@ class Forced:
         name = name.lstrip("_")
         if not (name in LAWS or name == COINS) or any(value.random for value in ins[1:]):
             return a, b
-        one, other = np.shape(a), np.shape(b)
-        axes = [axis for axis, pair in enumerate(zip(one, other, strict=True)) if pair == self.counts]
-        if len(axes) != 1 or np.size(b) != self.counts[1]:
+        sizes = (np.size(b), np.size(b)) if self.seats else self.counts
+        axes = [axis for axis, pair in enumerate(zip(np.shape(a), np.shape(b), strict=True)) if pair == sizes]
+        if len(axes) != 1 or np.size(b) != sizes[1]:
+            return a, b
+        if self.seats and (name not in CHOOSING or sizes[1] <= self.counts[1]):
             return a, b
         self.draws.append(at)
         self.compared = self.compared or (at if name == COINS else None)
@@ -65,17 +73,21 @@ class Forced:
 
     def _changed(self, name: str, ins: Sequence[Value], b: Any, axis: int) -> np.ndarray:
         given = [np.broadcast_to(host(value.b), np.shape(b)) for value in ins[1:] if np.ndim(value.b) <= np.ndim(b)]
-        if name == COINS:
-            number: Any = self.share < given[0]
-        elif name in BETWEEN and len(given) == 2:
-            # whole numbers are cut down to the next one
-            number = given[0] + self.share * (given[1] - given[0])
-            number = np.floor(number) if name == "randint" else number
-        else:
-            number = LAWS[name](min(max(self.share, LEAST), 1 - LEAST))
         own = np.zeros(np.shape(b), bool)
         np.moveaxis(own, axis, 0)[sorted(self.slots)] = True
-        return np.where(own, number, host(b)).astype(b.dtype)
+        rest = host(b) if self.rest is None else _number(name, given, self.rest)
+        return np.where(own, _number(name, given, self.share), rest).astype(b.dtype)
+
+
+def _number(name: str, given: Sequence[np.ndarray], share: float) -> Any:
+    """The number of a law below which this share of its draws lies."""
+    if name == COINS:
+        return share < given[0]
+    if name in BETWEEN and len(given) == 2:
+        # whole numbers are cut down to the next one
+        number = given[0] + share * (given[1] - given[0])
+        return np.floor(number) if name == "randint" else number
+    return LAWS[name](min(max(share, LEAST), 1 - LEAST))
 
 
 @dataclasses.dataclass(eq=False)

@@ -190,18 +190,20 @@ def run_once(
     company: Company | None = None,
     first_round: bool = False,
     share: float | None = None,
+    seats: bool = False,
+    rest: float | None = None,
 ) -> Run:
     """Both sides once; with the record made larger, all of them smaller, or the others made unlike one another.
 
     Of the ``first_round`` alone its releases are told, and what is found on the way to them. A ``share`` stands in for
-    the number that is drawn for the record.
+    the number that is drawn for the record, or for its one of more ``seats``, and ``rest`` for all others.
     """
     words = as_words(key)
     arguments = [Value(a=words, b=words, random=True)]
     last = program.counts[1]
     place = range(last)[program.index] if program.counts[0] == last else last - program.group
     slots = frozenset(range(place, place + program.group))
-    forced = None if share is None else Forced(share, slots, program.counts)
+    forced = None if share is None else Forced(share, slots, program.counts, seats, rest)
     sides = {"counts": program.counts, "group": program.group}
     lockstep = Lockstep(**sides, company=company, first_round=first_round, forced=forced)
     for one, other in program.leaves:

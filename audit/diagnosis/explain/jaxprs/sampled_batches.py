@@ -51,22 +51,27 @@ def always_there(program: Program, key: jax.Array, runs: Sequence[Run], stated: 
 def taken_too_often(program: Program, key: jax.Array, stated: Stated) -> list[Finding]:
     """That the record joins the first batch with more of the numbers that may be drawn for it than at the claim's rate.
 
-    Only if one number is drawn for each record: others may decide on something else.
+    Only if one number is drawn for each record, or for each of more seats: others may decide on something else.
     """
     if stated.rate is None or stated.rate * (1 + SLACK) >= 1:
         return []
+    seats = False
     lowest = run_once(program, key, first_round=True, share=0.0)
+    if lowest.lockstep.forced is not None and not lowest.lockstep.forced.draws:
+        seats = True
+        lowest = run_once(program, key, first_round=True, share=0.0, seats=True)
     forced = lowest.lockstep.forced
     if forced is None or len(forced.draws) != 1:
         return []
     low = _joins(program, lowest)
 
-    def joins(share: float) -> bool | None:
+    def joins(share: float, rest: float | None = None) -> bool | None:
         own = share if low else LARGEST_UNIFORM - share
-        return _joins(program, run_once(program, key, first_round=True, share=own))
+        return _joins(program, run_once(program, key, first_round=True, share=own, seats=seats, rest=rest))
 
     found = None if low is None else joining_rate(joins, stated.rate * (1 + SLACK))
-    if found is None:
+    # of several numbers the record may have two
+    if found is None or (seats and not all(joins(found / 2, rest) for rest in (0.0, LARGEST_UNIFORM))):
         return []
     at = forced.compared or forced.draws[0]
     return [too_often(draw=at, lead=handed_over(program.trace_again, at, found, RATES), found=found, rate=stated.rate)]
