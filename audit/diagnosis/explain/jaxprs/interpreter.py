@@ -348,8 +348,7 @@ class Lockstep:
             with self.meetings.run_alone(step >= length):
                 turns = [*consts, *carry, *own], [*consts_b, *carry, *own]
                 outs = self.run(params["jaxpr"], params_b["jaxpr"], *turns, inner)
-            if step >= length:
-                # a step of the larger side alone: the other one keeps what it has
+            if step >= length:  # the other side keeps what it has
                 stayed = [unmoved(old, new, place) for old, new in zip(carry, outs[:carried], strict=True)]
                 outs = [*stayed, *outs[carried:]]
             carry = [
@@ -382,10 +381,10 @@ class Lockstep:
         if key.differs and key.tag is None and key.uncoupled is not None and not key.values:
             raise CannotFollowError("N and N + 1 records pick other keys", place)
         if key.values or (key.differs and key.tag is None):
-            origin = spelled(key.origin) if isinstance(key.origin, Place) else key.origin
+            of_count = None if key.values else COUNT
+            origin = spelled(key.origin) if isinstance(key.origin, Place) else key.origin or of_count
             since = None if key.since is None else f"from {spelled(key.since)} on"
-            told = ", ".join(filter(None, (origin or (None if key.values else COUNT), since)))
-            told = f" ({told})" if told else ""
+            told = f" ({', '.join(parts)})" if (parts := [*filter(None, (origin, since))]) else ""
             self.find(led(found(Kind.RANDOMNESS_FROM_DATA, draw=place, origin=told), key.since or place))
             raise CannotFollowError("random numbers that depend on the data are not the same on both sides", place)
         if not key.random:
