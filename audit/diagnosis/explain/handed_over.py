@@ -6,18 +6,21 @@ import ast
 import dataclasses
 import functools
 import linecache
+import math
 import re
-from collections.abc import Callable, Iterator
-from types import FrameType
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FrameType
 from typing import Any
 
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, argument_line
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, argument_line, function_around, may_hand
 from audit.diagnosis.explain.watched_code import callers, is_theirs, tell_calls
 from audit.trials.library_files import is_library
 from mechanisms.adapters.watched_calls import calls_told_to
 
 NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
+MANY = 999
+"""More arguments than a call has."""
 SAMPLERS = "torch/utils/data/sampler.py"
 """The file of PyTorch's whose classes give loaders their batches."""
 RATES = re.compile(r"rate|prob|frac|ratio|sampl|(^|_)[pq](_|$)", re.IGNORECASE)
@@ -33,7 +36,7 @@ class Handing:
     """The first line of the function."""
     callers: tuple[Frame, ...]
     known: bool
-    """Whether the function that calls was given the number, too."""
+    """Whether the function that calls was given the number, too, or no line here gives it, as with a partial."""
 
 
 def handed_over(code: Callable[[], object], at: Place, number: float, names: re.Pattern[str]) -> Place:
@@ -50,7 +53,7 @@ def handed_as(code: Callable[[], object], number: float, names: re.Pattern[str])
     for handing in _handings(code, number, names):
         if (default := _default(handing.entered, handing.name, number)) is not None:
             return handing.name, Place(own=(default, *handing.callers))
-        if not handing.known and handing.callers:
+        if not handing.known:
             return handing.name, argument_of(Place(own=handing.callers), handing.name, number)
     return None
 
@@ -114,6 +117,28 @@ def sampler_made_at(code: Callable[[], object]) -> Place:
     return next((place for place in found if place.own), NOWHERE)
 
 
+def handed_one_of(code: Callable[[], object], wrong: Sequence[float]) -> Callable[[Frame], bool]:
+    """Whether the function of a line is given one of these numbers, one over it, or two factors of it."""
+    every = functools.cache(functools.partial(_numbers_handed, code))
+
+    def given(frame: Frame) -> bool:
+        own = every().get(function_around(frame), frozenset()) - {0.0}
+        made = {*own, *(1 / one for one in own), *(one * other for one in own for other in own)}
+        return any(math.isclose(one, number, rel_tol=NEAR) for one in made for number in wrong)
+
+    return given
+
+
+def handed_apart(again: Callable[[int], None]) -> Callable[[Frame], bool]:
+    """Whether the function of a line is given other numbers with the record than without it."""
+    every = functools.cache(lambda side: _numbers_handed(functools.partial(again, side)))
+
+    def given(frame: Frame) -> bool:
+        return len({every(side).get(function_around(frame)) for side in (0, 1)}) > 1
+
+    return given
+
+
 def _handings(code: Callable[[], object], number: float, names: re.Pattern[str]) -> list[Handing]:
     found: list[Handing] = []
     knowing: dict[FrameType, bool] = {}
@@ -128,23 +153,48 @@ def _handings(code: Callable[[], object], number: float, names: re.Pattern[str])
         if not own and not called:
             return
         given = [name for name, value in _arguments(frame) if names.search(name) and _is(value, number)]
-        knowing[frame] = bool(given)
+        lines = callers(frame) if given else ()
+        knowing[frame] = bool(lines) and _is_written(lines[0], frame.f_code, given[0])
         if given:
             entered = frame.f_code.co_filename, frame.f_code.co_firstlineno
-            found.append(Handing(given[0], entered, callers(frame), knowing.get(outer, False)))
+            found.append(Handing(given[0], entered, lines, not knowing[frame] or knowing.get(outer, False)))
 
     with calls_told_to(watch):
         code()
     return found
 
 
-def _arguments(frame: FrameType) -> Iterator[tuple[str, Any]]:
+def _is_written(caller: Frame, code: CodeType, name: str) -> bool:
+    """Whether a line may hand an argument over itself: a partial that it calls holds what is not written there."""
+    many = code.co_varnames[: code.co_argcount]
+    return may_hand(caller, name, many.index(name) - (many[0] in ("self", "cls")) if name in many else MANY)
+
+
+def _numbers_handed(code: Callable[[], object]) -> dict[Frame, frozenset[float]]:
+    """The plain numbers that the user's functions are given as arguments of their own, by ``function_around``."""
+    found: dict[Frame, frozenset[float]] = {}
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and callers(frame):
+            own = function_around((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+            given = [value for _, value in _arguments(frame, fields=False) if _is_plain(value)]
+            found[own] = found.get(own, frozenset()) | {float(value) for value in given}
+
+    tell_calls(code, watch)
+    return found
+
+
+def _arguments(frame: FrameType, *, fields: bool = True) -> Iterator[tuple[str, Any]]:
+    """Also the fields of dictionaries among them, or only those that are arguments, too."""
     code = frame.f_code
     many = code.co_argcount + code.co_kwonlyargcount
-    for name in code.co_varnames[: many + bool(code.co_flags & 4) + bool(code.co_flags & 8)]:
+    rest = code.co_varnames[many : many + bool(code.co_flags & 4) + bool(code.co_flags & 8)]
+    for name in (*code.co_varnames[:many], *rest):
         value = frame.f_locals.get(name)
         yield name, value
-        if isinstance(value, dict):
+        if name in rest and isinstance(value, tuple):
+            yield from ((name, one) for one in value)
+        if isinstance(value, dict) and (fields or name in rest):
             yield from ((str(key), one) for key, one in value.items())
 
 
@@ -204,9 +254,12 @@ def _assignments(path: str) -> dict[int, list[tuple[int, tuple[str, Any]]]]:
     return found
 
 
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _is(value: Any, number: float) -> bool:
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and abs(value - number) <= NEAR * abs(number)
+    return _is_plain(value) and abs(value - number) <= NEAR * abs(number)
 
 
 INSIDE = "<locals>"

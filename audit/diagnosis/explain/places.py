@@ -9,7 +9,7 @@ import linecache
 import os
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from audit.trials.library_files import is_library, is_ours
@@ -77,14 +77,16 @@ def calls_of(at: Place) -> Iterator[tuple[Frame, tuple[Frame, ...]]]:
         yield function_around(frame), at.own[depth + 1 : depth + 1 + CALLERS]
 
 
-def among_records(at: Place, readers: Set[Reader]) -> Place:
+def among_records(at: Place, readers: Set[Reader], handed: Callable[[Frame], bool] | None = None) -> Place:
     """Where a number that a program holds comes from: the first caller whose function has records in its hands.
 
     A helper that only adds noise is given the number; a function that reads records and adds noise may make it itself.
-    A helper that multiplies records in one call and something else in another is known by its callers.
+    A helper that multiplies records in one call and something else in another is known by its callers. ``handed`` says
+    whether a line's function is given the number, where that is known: one that is not makes it.
     """
     for depth, call in enumerate(calls_of(at)):
-        if call in readers or call[0] in readers:
+        makes = handed is not None and not handed(at.own[depth])
+        if call in readers or call[0] in readers or makes:
             return Place(own=at.own[depth:], library=at.library if depth == 0 else ())
     return at
 
@@ -158,6 +160,15 @@ def argument_line(frame: Frame, name: str, value: object) -> int:
                 if made is not None and (found := _entry(made, name, value)) is not None:
                     return found
     return line
+
+
+def may_hand(frame: Frame, name: str, position: int) -> bool:
+    """Whether a call on a line is written with such an argument, or with so many; also where no source is known."""
+    path, line = frame
+    calls = [call for start, end, call in _parsed(path).calls if start <= line <= end]
+    named = any(keyword.arg in (None, name) for call in calls for keyword in call.keywords)
+    placed = any(len(call.args) > position or any(isinstance(one, ast.Starred) for one in call.args) for call in calls)
+    return named or placed or not calls
 
 
 def _entry(frame: Frame, name: str, value: object) -> int | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from audit.diagnosis.explain.findings import Finding, Kind, resized
 from audit.diagnosis.explain.places import (
     NOWHERE,
+    Frame,
     Place,
     Reader,
     among_records,
@@ -262,16 +263,17 @@ def changed_after_release(
     clause: str = "",
     number: Place = NOWHERE,
     read: Place = NOWHERE,
+    handed: Callable[[Frame], bool] | None = None,
 ) -> Finding:
     """A released value met raw data: first the line of the function that has records in its hands, then a helper's.
 
     ``clause`` says in which form they came, where it is known. ``number`` is where Python read a number of theirs, and
     the line to look at first. ``read`` is where the function of ``at`` first reads them: where that is an earlier line
-    of a helper's, the helper does more than to put together what it is given.
+    of a helper's, the helper does more than to put together what it is given. ``handed`` is as for ``among_records``.
     """
     origin = origin if number is NOWHERE else number
     beside = [origin] if isinstance(origin, Place) else []
-    lead = among_records(at, readers) if number is NOWHERE else number
+    lead = among_records(at, readers, handed) if number is NOWHERE else number
     if lead.nearest != at.nearest and read.nearest not in (None, at.nearest):
         lead, clause = read, f", read at {spelled(read)}{clause}"
     named = origin is None or _is_at(origin, at) or _is_at(origin, lead)

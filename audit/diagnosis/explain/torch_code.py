@@ -16,7 +16,15 @@ import numpy as np
 from audit.diagnosis.explain.broken_off import broken_off, own_error
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked, resized
-from audit.diagnosis.explain.handed_over import RATES, assigned_at, built_at, handed_over, sampler_made_at
+from audit.diagnosis.explain.handed_over import (
+    RATES,
+    assigned_at,
+    built_at,
+    handed_apart,
+    handed_one_of,
+    handed_over,
+    sampler_made_at,
+)
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, own_bound, went_wrong
 from audit.diagnosis.explain.numbers_made import made_at
@@ -227,7 +235,8 @@ def _too_little(
     apart = clauses.pop() if len(clauses) == 1 else ""
     promise = stated.noise_multiplier or due
     sized, bounded = [place(stack) for stack in (cost.shared, *cost.top.sized) if stack], places["bounded"]
-    lead = among_records(sized[0] if sized else places["draw"], readers)
+    noisy = sized[0] if sized else places["draw"]
+    lead = among_records(noisy, readers)
     if "carried" in places:
         begun = places.get("begun", NOWHERE)
         lead = among_records(places["carried"], readers) if begun is NOWHERE else begun
@@ -266,8 +275,11 @@ def _too_little(
                 lead, known = assigned if within else inner, promise * bound
                 break
         else:
+            bounds = _bounds(stated, cost, once_more)
+            wrong = [least, *(least / bound for bound in bounds), *(least / (promise * bound) for bound in bounds)]
+            lead = among_records(noisy, readers, handed_one_of(once_more, wrong))
             if lead.library:
-                given = multiplier_set(least, _bounds(stated, cost, once_more), once_more)
+                given = multiplier_set(least, bounds, once_more)
                 lead, after = given or (lead, "")
     return too_little(
         known=known,
@@ -305,13 +317,15 @@ def _own_bound(stated: Stated, cost: Any, once_more: Callable[..., None]) -> flo
     return own_bound(once_more, covered=covered, moved=moved)
 
 
-def _noise_scale(places: dict[str, Place], readers: set[Frame], *, of_itself: bool) -> Finding:
+def _noise_scale(
+    places: dict[str, Place], readers: set[Frame], handed: Callable[[Frame], bool], *, of_itself: bool
+) -> Finding:
     """``of_itself``: the scale is made of the sum that the noise is for, so that the fault is where it is scaled."""
     at, draw = places["at"], places["draw"]
     if places["origin"] is not NOWHERE:
         told = noise_scale(places["origin"], at=at, draw=draw, what="the records")
         return led(told, at) if of_itself else told
-    return noise_scale(among_records(at, readers), at=at, draw=draw, what="the records or on their number")
+    return noise_scale(among_records(at, readers, handed), at=at, draw=draw, what="the records or on their number")
 
 
 def _with(told: Finding, more: tuple[Place, str] | None) -> Finding:
@@ -327,7 +341,7 @@ def _finding(
     if fact.kind == Kind.NOT_FOLLOWED:
         return not_followed(fact.words["why"], *places.values())
     if fact.kind == Kind.NOISE_SCALE_FROM_DATA:
-        return _noise_scale(places, readers, **fact.words)
+        return _noise_scale(places, readers, handed_apart(again), **fact.words)
     if "read" in places:
         origin = f": {spelled(places['read'])} reads the data and decides which of them are added"
         return led(found(Kind(fact.kind), draw=places["draw"], origin=origin, beside=[places["read"]]), places["read"])
@@ -359,7 +373,8 @@ def _finding(
         scale = fact.words.get("scale", 1.0)
         resized_to = "" if scale == 1 else f" (with the record {resized(scale)})"
         clause = f"{fact.words['origin']}{made}{resized_to}"
-        told = changed_after_release(places["at"], None, readers, clause, number)
+        handed = handed_apart(again) if fact.words["origin"] else None
+        told = changed_after_release(places["at"], None, readers, clause, number, handed=handed)
         return _with(told, divided_by_count(once_more, places["at"], number))
     if fact.kind == Kind.RECORDS_MIXED_BEFORE_SUM:
         by = fact.words.get("by")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from audit.diagnosis.explain.places import Frame
 from audit.trials.library_files import is_library
 from mechanisms.adapters.watched_calls import calls_told_to
+
+HOME = os.path.dirname(__file__) + os.sep
+"""Where the code is run once more: whoever called for that is outside of it."""
 
 
 def is_theirs(frame: FrameType) -> bool:
@@ -18,10 +22,10 @@ def is_theirs(frame: FrameType) -> bool:
 
 
 def callers(frame: FrameType) -> tuple[Frame, ...]:
-    """Lines of the user's that called for a frame, the nearest first."""
+    """Lines of the user's that called for a frame, the nearest first, inside of the code that is run."""
     lines: list[Frame] = []
     outer = frame.f_back
-    while outer is not None:
+    while outer is not None and not outer.f_code.co_filename.startswith(HOME):
         if is_theirs(outer):
             lines.append((outer.f_code.co_filename, outer.f_lineno))
         outer = outer.f_back

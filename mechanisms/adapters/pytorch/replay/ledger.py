@@ -19,6 +19,8 @@ from mechanisms.adapters.pytorch.replay.weights import WHOLE
 
 OTHER_RATE = 1e-6
 """Relative difference of two rates that is more than rounding."""
+REPEATING = noise.MOVING - {"where", "masked_fill", "index_fill", "flip", "roll", "tril", "triu"}
+"""What may give a record another row."""
 MOST_BY_CHANCE = 2
 """Records that a rate of one over the number of records may choose otherwise."""
 
@@ -211,7 +213,7 @@ class Ledger:
         if found.ragged and other.shape[1:] == shape[1:]:
             made = next((cell.drawn for cell in done.cells if cell.drawn and not cell.data), done.where)
             # a backward pass under vmap has a row for each channel of a record
-            copies = found.copied or (made if done.name in noise.MOVING else ())
+            copies = found.copied or (made if done.name in REPEATING else ())
             found.copied = copies if shape[0] > other.shape[0] + 1 else ()
             apart = traces.rows_that_differ(other, traces.rows(done.out), traces.tolerance(done.out))
             self._mix(done, found, mixes=bool(apart.any()))
