@@ -54,15 +54,19 @@ def depends_on_record(without: Noise, with_record: Noise, *, risk: float) -> Dia
     p = rank_sum_p(first, second) if np.ptp(np.append(first, second)) > 0 else 1.0
     ratio, (low, high) = _size_ratio(first, second, risk)
     wrong = p < risk
-    deviations = (
-        f"deviation {math.sqrt(without.variance):.3g} without it, {math.sqrt(with_record.variance):.3g} with it"
-    )
+    measured = f"with the record the noise is {ratio:.4g} times ({between(low, high, '.4g')}) as large"
     # what the record adds of its own makes the noise larger, never smaller
     causes = ("reads_dataset",) if ratio < 1 else ("reads_dataset", "record_redrawn")
+    if wrong:
+        own, other = math.sqrt(without.variance), math.sqrt(with_record.variance)
+        deviations = f"deviation {own:.3g} without it, {other:.3g} with it"
+        if low * own <= other <= high * own and not low <= 1 <= high:
+            measured = f"{measured} ({deviations})"
+        else:
+            measured, causes = f"the record changes the law of the noise ({deviations})", ("noise_of_dataset",)
     return answer(
         "scale_by_record",
-        measured=f"with the record the noise is {ratio:.4g} times ({between(low, high, '.4g')}) as large"
-        + (f" ({deviations})" if wrong else ""),
+        measured=measured,
         causes=causes,
         p_value=p,
         risk=risk,

@@ -20,7 +20,9 @@ from audit.diagnosis.cause_sentences import CAUSES, QUESTIONS, sentence
 from audit.diagnosis.cause_sentences import answer as answered
 from audit.diagnosis.explain.findings import Explanation, Round
 from audit.diagnosis.explain.sentences import not_followed
+from audit.diagnosis.noise import Noise
 from audit.diagnosis.rank import rate_first
+from audit.diagnosis.scale import depends_on_record
 from mechanisms.release import Layout
 
 WIDTH, TRIALS, NOISE, OTHERS = 40, 600, 2.0, 4
@@ -489,6 +491,24 @@ def test_rounding_is_not_called_noise():
     assert all("has noise" not in answer.says and "of theirs" not in answer.says for answer in answers)
 
 
+def test_a_change_of_law_is_not_told_as_a_scale_that_its_deviations_contradict():
+    """It said 'the noise is 0.63 times as large (deviation 22.3 without it, 20.3 with it)'."""
+    rng = np.random.default_rng(0)
+    scales = {"same": np.ones(500), "half": np.full(500, 0.5), "mostly half": np.where(rng.random(500) < 0.9, 0.5, 4.0)}
+
+    def told(name):
+        sides = (scales["same"], scales[name])
+        drawn = [own[:, None] * rng.standard_normal((500, 5)) for own in sides]
+        noise = [Noise(outputs=d, along=d[:, 0], beside=d, rest=d, rotated=False) for d in drawn]
+        return depends_on_record(*noise, risk=1e-6)
+
+    assert "times" in told("half").says
+    assert told("half").causes == ("reads_dataset",)
+    assert told("mostly half").says.startswith("the record changes the law of the noise (deviation ")
+    assert told("mostly half").causes == ("noise_of_dataset",)
+    assert not told("same").wrong
+
+
 def test_a_gradient_in_one_coordinate_has_no_parts_that_could_be_clipped_by_themselves():
     (answer,) = said(FAULTS["not clipped"])
     assert "clipped_apart" not in answer.causes
@@ -508,7 +528,7 @@ def test_laplace_noise_is_accused_at_most_at_the_risk_where_it_may_be_laplace(la
 
 
 def test_every_cause_has_a_fault_of_which_it_is_true():
-    elsewhere = {"other_steps", "gradients_otherwise"}  # test_step_noise.py, test_hints.py
+    elsewhere = {"other_steps", "gradients_otherwise", "noise_of_dataset"}  # test_step_noise.py, test_hints.py, above
     assert set(CAUSES) == {cause for fault in FAULTS.values() for cause in fault.true} | elsewhere
     assert {code for fault in FAULTS.values() for code in fault.asked} <= set(QUESTIONS)
 
