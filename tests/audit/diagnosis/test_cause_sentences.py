@@ -21,6 +21,7 @@ from audit.diagnosis.cause_sentences import answer as answered
 from audit.diagnosis.explain.findings import Explanation, Round
 from audit.diagnosis.explain.sentences import not_followed
 from audit.diagnosis.noise import Noise
+from audit.diagnosis.presence import repeated
 from audit.diagnosis.rank import rate_first
 from audit.diagnosis.scale import depends_on_record
 from mechanisms.release import Layout
@@ -507,6 +508,20 @@ def test_a_change_of_law_is_not_told_as_a_scale_that_its_deviations_contradict()
     assert told("mostly half").says.startswith("the record changes the law of the noise (deviation ")
     assert told("mostly half").causes == ("noise_of_dataset",)
     assert not told("same").wrong
+
+
+@pytest.mark.parametrize("draws", [30, None])
+def test_coarse_noise_is_not_told_as_seeds_alone_where_a_rotation_hides_its_grid(draws):
+    """It said 'trials repeat: 1,706 different draws of noise: a seed or a release is reused' of rounded noise."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.standard_normal((12, 12)))[0]
+    drawn = np.round(0.5 * rng.standard_normal((draws or 2000, 12))) @ turn
+    rows = drawn[rng.integers(draws, size=2000)] if draws else drawn
+    sides = (rows[:1000], rows[1000:])
+    noise = [Noise(outputs=d, along=d[:, 0], beside=d, rest=d, rotated=True) for d in sides]
+    found = repeated(*noise, risk=1e-6)
+    assert found.wrong
+    assert found.causes == (("seed_again",) if draws else ("seed_again", "coarse_noise"))
 
 
 def test_a_gradient_in_one_coordinate_has_no_parts_that_could_be_clipped_by_themselves():
