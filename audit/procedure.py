@@ -17,6 +17,7 @@ from audit.claim_fits_pair import require_matching, require_steps
 from audit.diagnosis.after_verdict import explain
 from audit.goal import Goal
 from audit.policies.catalogue import default_policy
+from audit.policies.foreseen import too_few
 from audit.policies.policy import ALL_TARGETS, Policy, Target
 from audit.record.derive import Audited, Subject, derive
 from audit.record.environment import describe_environment, describe_key, seen_of_both
@@ -124,19 +125,23 @@ def run_audit(
     )
     given = default_battery(neighbours, mechanism=step) if distinguisher is None else as_distinguisher(distinguisher)
     _check_kind(step, given)
+    goal, costly = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk), is_foreign(step)
+    # trials of our own cost less than to know that they are too few
+    if costly and expect == "no_violation_found":
+        planned = policy or default_policy(None, trials)
+        if few := too_few(planned if target is None else planned.aimed_at(target), goal):
+            execution.foreseen(f"{name or step.name}: {few}")
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     keys = audit_keys(key)
     deadline, resume = execution.deadline, execution.resume
     both = execution.executor.sides(step, neighbours)
     taken = steps_taken(step, neighbours, both)
     require_steps(step, claim, taken)
-    costly = is_foreign(step)
     chosen, learnt_from = learn(
         given, both, trials=trials, key=keys.learn, costly=costly, deadline=deadline, fitting=execution.fitting
     )
     rule = policy if policy is not None else default_policy(chosen.curve, trials, costly=costly)
     rule = rule if target is None else rule.aimed_at(target)
-    goal = Goal(claim=claim, delta=delta, trials_per_side=trials // 2, risk=risk)
     without, with_record = both.scored(chosen, chunk=execution.chunk, learnt=learnt_from > 0)
 
     fit_sides = without.source(keys.fit_without), with_record.source(keys.fit_with)
@@ -161,8 +166,8 @@ def run_audit(
     def report(tally: Tally) -> None:
         execution.progress(dataclasses.replace(tally, test=own))
 
-    same_again = repeatable(sides, test.edges, foreign=is_foreign(step), deadline=deadline)
-    if same_again and not is_foreign(step):
+    same_again = repeatable(sides, test.edges, foreign=costly, deadline=deadline)
+    if same_again and not costly:
         for side, scores, called in zip(fit_sides, fitted, ("without", "with"), strict=False):
             require_agreement(side, scores, test.edges, name=called)
     tally = rule.count(sides, test, goal, start=resume, deadline=deadline, report=report)

@@ -14,7 +14,7 @@ from audit.policies.candidates import from_curve
 from audit.policies.policy import BAND, Cut, Policy, Test
 from audit.record.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
 from audit.trials.source import Tally
-from audit.verdict.judgement import of_scores_in_one_place
+from audit.verdict.judgement import ONE_RELEASE, of_scores_in_one_place
 from audit.verdict.verdict import Verdict
 from audit.verdict.violated import at_best
 from guarantees.claim import Claim
@@ -50,6 +50,10 @@ class Subject:
     gradient_lengths: GradientLengths | None
 
 
+RELEASED = {"transcript": "in all rounds of one transcript", "final": "in the final model of one training"}
+"""What one release is where it is no single update."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audited:
     """What an audit fixed and counted: everything else in its record is derived from this."""
@@ -78,7 +82,7 @@ def derive(audited: Audited) -> AuditRecord:
     record = AuditRecord(
         **{name: value for name, value in vars(subject).items() if name != "members"},
         verdict=judgement.verdict,
-        reason=judgement.reason,
+        reason=judgement.reason.replace(ONE_RELEASE, RELEASED.get(subject.releases, ONE_RELEASE)),
         p_value=judgement.p_value,
         adjusted_p_value=judgement.p_value,
         risk=goal.risk,

@@ -80,7 +80,7 @@ def how_many(records: tuple[AuditRecord, ...], of: str = "") -> str:
         ("outputs", "set of outputs", "sets of outputs"),
     )
     said = [counted(kinds.count(kind), one, more) for kind, one, more in words if kind in kinds]
-    return " and ".join(said) or f"0 configurations{of}"
+    return " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:]))) or f"0 configurations{of}"
 
 
 RELATIONS = {

@@ -55,16 +55,12 @@ TOOL = """@misc{dpsgdaudit,
 """
 LONGEST = 120
 """Characters of a name that a table shows; CSV has all of them."""
-NARROW = 18
-"""Characters of a name that stand in one line of a table for one column."""
-NAMES = 0.34
-"""The part of the column that longer names have."""
 NONE_FOUND = "none found"
 """Of one column, in the place of 'no violation found'."""
 MARK = r"$^\dagger$"
 MARKED = "the code looks wrong, though the trials show no violation; see the text."
-"""What stands in a caption for the mark beside a verdict."""
-CEILING = " Ceiling: what these trials would prove if no test erred."
+"""What the notes say of the mark beside a verdict."""
+CEILING = "Ceiling: what these trials would prove if no test erred."
 ENTRY = re.compile(r"^@\w+\{(\w+),.*?^\}\n", flags=re.MULTILINE | re.DOTALL)
 BOUNDS = {
     "joint": ("the joint exact test of both error counts, inverted", ("buehler1957", "bergerboos1994")),
@@ -85,13 +81,9 @@ def _short(text: str, longest: int = LONGEST) -> str:
     return escape(text) if len(text) <= longest else escape(text[:longest]) + r"\ldots{}"
 
 
-def _name(record: AuditRecord, *, wide: bool) -> str:
-    """As a table shows it: in one column a long name goes on in the next line, after a space or where it may break."""
-    name = visible(record.name)
-    if wide or len(name) <= NARROW:
-        return _short(name)
-    words = re.sub(r"(?<=[=,+])(?=\S)|(?<=[a-z]/)(?=[a-z])|(?<=\\_)", r"\\allowbreak{}", _short(name))
-    return rf"\parbox[t]{{{NAMES}\linewidth}}{{\raggedright {words}\strut}}"
+def _name(record: AuditRecord) -> str:
+    """As a table shows it, on lines of its own: a long one goes on in the next, after a space or where it may break."""
+    return re.sub(r"(?<=[=,+])(?=\S)|(?<=[a-z]/)(?=[a-z])|(?<=\\_)", r"\\allowbreak{}", _short(visible(record.name)))
 
 
 def latex(records: tuple[AuditRecord, ...], *, title: str) -> str:
@@ -111,39 +103,53 @@ def files(records: tuple[AuditRecord, ...], *, title: str) -> dict[str, str]:
 
 
 def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
-    """One row an audit: what is proven beside what is claimed, in one column of a paper, or (``wide``) all of it."""
+    """Two rows an audit: its name, and what is proven beside what is claimed, for one column of a paper or for both.
+
+    No type is smaller than a footnote's: what is long goes on in the next line, or stands below the table.
+    """
     deltas = sorted({record.report_delta for record in records})
-    at = rf" at $\delta = {number(deltas[0])}$" if len(deltas) == 1 else ""
-    epsilon = r"$\varepsilon$" + at
     caption = (
         f"{_short(title)}. All lower bounds hold together at risk ${_risk(records)}$; claimed values in parentheses"
     )
-    caption += f"; {epsilon}." if at else "."
-    if any(map(beside_the_verdict, records)):
-        caption += rf" {MARK}: {MARKED}"
-    if not wide and any(record.verdict == "no_violation_found" for record in records):
-        caption += f" ``{NONE_FOUND.capitalize()}'': no violation found."
-    kind, columns = ("table*", "lrrrrrll") if wide else ("table", "@{}lrrl@{}")
-    heads = ["audit", r"$\varepsilon$", r"$\delta(0)$", "verdict"]
+    caption += rf"; $\varepsilon$ at $\delta = {number(deltas[0])}$." if len(deltas) == 1 else "."
+    claims = list(dict.fromkeys(formula(record.claim) for record in records))
+    kind, columns, heads = "table", "lrrl", ["audit", r"$\varepsilon$", r"$\delta(0)$", "verdict"]
     if wide:
-        heads = ["audit", "trials", epsilon, "ceiling", r"$\delta$ at $\varepsilon = 0$", r"$\mu$", "verdict", "claim"]
-    # names that go on in a second line need some room after it
-    end = r" \\" if wide else r" \\[1.5pt]"
+        kind, columns = "table*", "lrrrrl"
+        heads = ["audit", r"$\varepsilon$", "ceiling", r"$\delta$ at $\varepsilon = 0$", r"$\mu$", "verdict"]
+    numbered = wide and len(claims) > 1
+    columns, heads = (f"{columns}l", [*heads, "claim"]) if numbered else (columns, heads)
     lines = [
-        r"% needs \usepackage{booktabs,amsmath,graphicx}; \resizebox only shrinks what is too wide for its column",
+        r"% needs \usepackage{booktabs,amsmath}",
         rf"\begin{{{kind}}}",
-        r"\centering\small" if wide else r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-        rf"\caption{{{caption}{CEILING if wide else ''}}}",
+        r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+        rf"\caption{{{caption}}}",
         rf"\label{{tab:audit{'-wide' if wide else ''}}}",
         r"\par\smallskip",
-        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{{columns}}}",
+        rf"\begin{{tabular*}}{{\linewidth}}{{@{{\extracolsep{{\fill}}}}{columns}@{{}}}}",
         r"\toprule",
         " & ".join(heads) + r" \\",
-        r"\midrule",
     ]
-    lines += [" & ".join([_name(record, wide=wide), *_cells(record, wide=wide)]) + end for record in records]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", rf"\end{{{kind}}}", ""])
+    for record in records:
+        cells = _cells(record, wide=wide) + ([f"({1 + claims.index(formula(record.claim))})"] if numbered else [])
+        # of no width, so that a long name takes no room from the columns
+        name = rf"\makebox[0pt][l]{{\parbox[t]{{\linewidth}}{{\raggedright {_name(record)}\strut}}}} \\*"
+        lines += [r"\addlinespace" if record is not records[0] else r"\midrule", name, " & ".join(cells) + r" \\"]
+    lines += [r"\bottomrule", r"\end{tabular*}"]
+    notes = _notes(records, claims, wide=wide)
+    lines += [rf"\par\smallskip\parbox{{\linewidth}}{{\raggedright {' '.join(notes)}}}"] if notes else []
+    return "\n".join([*lines, rf"\end{{{kind}}}", ""])
+
+
+def _notes(records: tuple[AuditRecord, ...], claims: list[str], *, wide: bool) -> list[str]:
+    """What stands below a table: words of its cells, and the claims in full."""
+    notes = [CEILING] if wide else []
+    notes += [rf"{MARK}: {MARKED}"] if any(map(beside_the_verdict, records)) else []
+    if not wide:
+        some = any(record.verdict == "no_violation_found" for record in records)
+        return [*notes, *([f"``{NONE_FOUND.capitalize()}'': no violation found."] if some else [])]
+    numbered = [f"({place})~{claim}" for place, claim in enumerate(claims, 1)]
+    return [*notes, f"Claim: {claims[0]}." if len(claims) == 1 else f"Claims: {'; '.join(numbered)}."]
 
 
 def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
@@ -179,19 +185,12 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     if not wide and record.verdict == "no_violation_found":
         verdict = NONE_FOUND
     verdict += MARK if beside_the_verdict(record) else ""
+    sample = rf"\quad {record.sample.replace(',', '{,}')}"
     if not record.ran:
-        return ["0", *["--"] * 4, verdict, formula(record.claim)] if wide else ["--", "--", verdict]
+        return [r"\quad --", *["--"] * (4 if wide else 2), verdict]
     if not wide:
-        return [epsilon, advantage, verdict]
-    return [
-        (f"{record.trials:,}" if record.one_run is None else record.sample).replace(",", "{,}"),
-        epsilon,
-        "--" if most is None else at_most(most),
-        advantage,
-        at_least(record.mu),
-        verdict,
-        formula(record.claim),
-    ]
+        return [sample, epsilon, advantage, verdict]
+    return [sample, epsilon, "--" if most is None else at_most(most), advantage, at_least(record.mu), verdict]
 
 
 def methods(records: tuple[AuditRecord, ...]) -> str:
@@ -301,10 +300,11 @@ def _elsewhere(record: AuditRecord) -> str:
     most, why = most_epsilon(record), record.reason.rstrip(".")
     why = what_broke(record) if record.verdict == "violation" else why
     beyond = "" if most is None else f"; without a single error they would have proven at most ${at_most(most)}$"
+    epsilon = record.epsilon(record.report_delta)
+    proven = f"$\\varepsilon \\ge {at_least(epsilon)}$" if epsilon > 0 else "no $\\varepsilon$ above $0$"
     return (
-        f"The audit ``{_short(visible(record.name))}'' is of {escape(counts)}. They prove "
-        f"$\\varepsilon \\ge {at_least(record.epsilon(record.report_delta))}$ at $\\delta = "
-        f"{number(record.report_delta)}$ by {how} \\citep{{{','.join(cited)}}}{beyond}. "
+        f"The audit ``{_short(visible(record.name))}'' is of {escape(counts)}. By {how} \\citep{{{','.join(cited)}}} "
+        f"they prove {proven} at $\\delta = {number(record.report_delta)}${beyond}. "
         f"{_in_symbols(visible(vouched(record)))} The claim is {formula(record.claim)}. "
         f"Verdict: {escape(readable(record.verdict))}; {_in_symbols(why)}."
     )
@@ -336,20 +336,21 @@ def _suspected(records: tuple[AuditRecord, ...]) -> list[str]:
 
 def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
     """Audits that no other sentence names: violations that were expected, found or not, and those without an answer."""
-    said = []
+    groups: dict[str, list[str]] = {}
     for verdict, words in (
         ("violation", "Violations, as expected"),
         ("inconclusive", "Inconclusive"),
         ("could_not_run", "Could not be run"),
     ):
-        found = [record for record in records if record.verdict == verdict]
-        # of one training its own sentence tells the verdict
-        found = [record for record in found if not record.conditions or verdict == "violation"]
-        names = [_short(visible(one.name)) for one in found if one.as_expected or verdict != "violation"]
-        said += [f"{words}: {'; '.join(names)}."] if names else []
+        for record in records:
+            # of one training its own sentence tells the verdict
+            told = record.conditions and verdict != "violation"
+            if record.verdict == verdict and not told and (record.as_expected or verdict != "violation"):
+                why = f" ({_in_symbols(visible(record.reason).rstrip('.'))})" if verdict == "inconclusive" else ""
+                groups.setdefault(words + why, []).append(_short(visible(record.name)))
     missed = [one for one in records if one.ran and one.expect == "violation" != one.verdict]
-    names = [_short(visible(one.name)) for one in missed]
-    return [*said, f"Expected violations that were not found: {'; '.join(names)}."] if names else said
+    groups["Expected violations that were not found"] = [_short(visible(one.name)) for one in missed]
+    return [f"{words}: {'; '.join(names)}." for words, names in groups.items() if names]
 
 
 def bibtex(records: tuple[AuditRecord, ...]) -> str:

@@ -320,6 +320,7 @@ def _run(
                 deadline=deadline,
                 progress=report,
                 fitting=lambda drawn, planned: fitting(spec, drawn, planned),
+                foreseen=kept.told,
                 resume=resume,
             ),
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import warnings
 from collections.abc import Callable
 
 from audit.trials.executor import LOCAL, Executor
@@ -13,6 +15,17 @@ from guarantees.checks import Count, checked
 
 def unheard(tally: Tally) -> None:
     """For an audit whose progress nobody follows."""
+
+
+class TooFewTrialsWarning(UserWarning):
+    """Without a violation an audit of so few trials ends inconclusive, which is known before the first of them."""
+
+
+def forewarn(sentence: str) -> None:
+    """A warning, though not in a test: where warnings are errors it would fail an audit that may find a violation."""
+    if "PYTEST_CURRENT_TEST" not in os.environ:
+        # up to who called run_audit, past its decorators
+        warnings.warn(sentence, TooFewTrialsWarning, stacklevel=8)
 
 
 @checked
@@ -30,6 +43,8 @@ class Execution:
       progress: called with the counts after every chunk.
       fitting: called before that, while scores and thresholds are learned, with how many fit trials are drawn and how
         many are planned; maybe from another thread.
+      foreseen: called with a sentence before the first trial of foreign code if without a violation so few trials can
+        only end inconclusive; by default it warns (``TooFewTrialsWarning``), outside of pytest.
       resume: counts that ``progress`` reported earlier, to continue from with otherwise the same arguments.
 
     Raises:
@@ -46,6 +61,7 @@ class Execution:
     deadline: float | None = None
     progress: Callable[[Tally], None] = unheard
     fitting: Callable[[int, int], None] = unfollowed
+    foreseen: Callable[[str], None] = forewarn
     resume: Tally | None = None
 
 

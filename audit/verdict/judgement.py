@@ -38,7 +38,8 @@ BELOW = "a proven point of the trade-off curve lies below the claim."
 PLAINEST = ("number", "point", "curve")
 """Of several statements that refute a claim the message leads with the first of these."""
 RUNS = in_so_many_runs(power.POWER)
-HERE = "(on this pair, with these scores and thresholds, in one release)"
+ONE_RELEASE = "in one release"
+HERE = f"(on this pair, with these scores and thresholds, {ONE_RELEASE})"
 NOISELESS = "releases without any noise, because few of them sample the record"
 MISSED = f"; they would miss {NOISELESS}"
 HALF = "that half of the noise is missing"

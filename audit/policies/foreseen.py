@@ -1,0 +1,36 @@
+"""What is known before the first trial: that without a violation so few of them can decide nothing."""
+
+from __future__ import annotations
+
+from audit.goal import Goal
+from audit.policies.policy import Policy
+from audit.power.joint_power import FEW_TRIALS
+from audit.verdict.judgement import conclude
+
+
+def too_few(rule: Policy, goal: Goal) -> str | None:
+    """How many trials it takes, where without a violation these can only end inconclusive; None where it is not known.
+
+    That follows from claim, trials and risk where the joint test decides, and judging uses what is found out here. The
+    power of fewer than ``FEW_TRIALS`` takes seconds to find: they are too few where these, and a quarter more, are.
+    """
+    share = 0.0 if rule.stops_early else rule.budget((), goal).verdict
+    if share == 0:
+        return None
+    trials = goal.trials_per_side
+    found = conclude(
+        goal.claim,
+        refuted=None,
+        p=1.0,
+        risk=share,
+        delta=goal.delta,
+        trials_per_side=trials if trials >= FEW_TRIALS else max(FEW_TRIALS, trials * 5 // 4),
+        jointly=True,
+    )
+    if found.verdict != "inconclusive":
+        return None
+    enough = f"With the best score {found.trials_needed:,}" if found.trials_needed else "No feasible number of"
+    return (
+        f"{2 * trials:,} trials can find a violation, but without one the verdict will be 'inconclusive'. "
+        f"{enough} trials would be enough; `dpsgd-audit plan` says what a number of trials can show."
+    )

@@ -1,0 +1,115 @@
+"""What few trials can end in is said before they are drawn, and what one release is afterwards."""
+
+import re
+import time
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+import audit
+import guarantees
+import mechanisms
+from audit.goal import Goal
+from audit.policies.foreseen import too_few
+from audit.trials.execution import TooFewTrialsWarning
+
+PAIR = mechanisms.add_record(np.zeros((3, 2), np.float32), np.ones(2, np.float32))
+CLAIM = guarantees.gaussian(mu=1.0)
+DP_SGD = guarantees.poisson_training(rate=0.1, noise_multiplier=1.0, steps=20)
+FEW, ENOUGH = 300, 800
+
+
+def rounds(seed, rows):
+    noise = np.random.default_rng(seed).normal(scale=3.0, size=(2, 2))
+    return np.tile(np.clip(rows.sum(axis=0), -1, 1), (2, 1)) + noise
+
+
+def last(seed, rows):
+    return rounds(seed, rows).sum(axis=0)
+
+
+def heard(trials, *, code=last, claim=CLAIM, **given):
+    said = []
+    step = mechanisms.callable_step(code, releases="final") if code is last else code
+    given = {"claim": claim, "risk": 0.05, "key": jax.random.key(0), "diagnose": False, **given}
+    record = audit.run_audit(step, PAIR, trials=trials, execution=audit.Execution(foreseen=said.append), **given)
+    return said, record
+
+
+def test_too_few_trials_are_called_so_before_the_first_and_end_as_foreseen():
+    """A student spent 300 trainings on a verdict that followed from claim, trials and risk."""
+    said, record = heard(FEW)
+    assert record.verdict == "inconclusive"
+    assert len(said) == 1
+    assert said[0].startswith(
+        "last: 300 trials can find a violation, but without one the verdict will be 'inconclusive'"
+    )
+    assert f"With the best score {record.trials_needed:,} trials would be enough" in said[0]
+    assert f"with the best score {record.trials_needed:,} trials" in record.reason
+    said, record = heard(ENOUGH)
+    assert (said, record.verdict) == ([], "no_violation_found")
+
+
+def test_the_sentence_comes_before_any_call_of_the_code():
+    order = []
+
+    def code(seed, rows):
+        order.append("trial")
+        return last(seed, rows)
+
+    execution = audit.Execution(foreseen=lambda _: order.append("sentence"))
+    given = {"claim": CLAIM, "trials": 60, "risk": 0.05, "key": jax.random.key(0), "diagnose": False}
+    audit.run_audit(mechanisms.callable_step(code), PAIR, execution=execution, **given)
+    assert order[0] == "sentence"
+    assert order.count("sentence") == 1
+
+
+def test_nothing_is_said_where_a_violation_is_expected_or_trials_are_our_own():
+    assert heard(FEW, expect="violation")[0] == []
+    own = mechanisms.gaussian_mechanism(noise_multiplier=1.0)
+    given = {"claim": CLAIM, "trials": FEW, "risk": 0.05, "key": jax.random.key(0), "diagnose": False}
+    said = []
+    audit.run_audit(own, mechanisms.scalar_pair(), execution=audit.Execution(foreseen=said.append), **given)
+    assert said == []
+
+
+@pytest.mark.parametrize("policy", [audit.Anytime(), audit.Split(fit_trials=100, method="rectangle")])
+def test_nothing_is_foreseen_where_another_test_decides(policy):
+    assert too_few(policy, Goal(claim=CLAIM, delta=1e-5, trials_per_side=20, risk=0.05)) is None
+
+
+@pytest.mark.parametrize("claim", [CLAIM, DP_SGD])
+def test_very_few_trials_are_told_quickly(claim):
+    """The exact power of the joint test with 30 trials a side takes seconds."""
+    began = time.process_time()
+    assert too_few(audit.Split(fit_trials=100), Goal(claim=claim, delta=1e-5, trials_per_side=30, risk=0.05))
+    assert time.process_time() - began < 3
+
+
+def test_in_a_script_it_is_a_warning_at_the_call_and_in_a_test_none(monkeypatch):
+    given = {"claim": CLAIM, "trials": 60, "risk": 0.05, "key": jax.random.key(0), "diagnose": False}
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        audit.run_audit(mechanisms.callable_step(last), PAIR, **given)
+        assert not [one for one in found if one.category is TooFewTrialsWarning]
+        monkeypatch.delenv("PYTEST_CURRENT_TEST")
+        audit.run_audit(mechanisms.callable_step(last), PAIR, **given)
+    (one,) = [one for one in found if one.category is TooFewTrialsWarning]
+    assert one.filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("releases", "code", "where"),
+    [
+        ("final", last, "in the final model of one training"),
+        ("transcript", rounds, "in all rounds of one transcript"),
+        ("update", last, "in one release"),
+    ],
+)
+def test_a_reason_says_what_one_release_is(releases, code, where):
+    """Of a transcript and of a final model it said 'in one release'."""
+    record = heard(ENOUGH, code=mechanisms.callable_step(code, releases=releases))[1]
+    assert record.verdict == "no_violation_found"
+    assert re.search(rf"\(on this pair, with these scores and thresholds, {where}\)", record.reason), record.reason
