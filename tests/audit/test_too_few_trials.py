@@ -11,6 +11,7 @@ import pytest
 import audit
 import guarantees
 import mechanisms
+from audit.cli import main
 from audit.goal import Goal
 from audit.policies.foreseen import too_few
 from audit.trials.execution import TooFewTrialsWarning
@@ -113,3 +114,24 @@ def test_a_reason_says_what_one_release_is(releases, code, where):
     record = heard(ENOUGH, code=mechanisms.callable_step(code, releases=releases))[1]
     assert record.verdict == "no_violation_found"
     assert re.search(rf"\(on this pair, with these scores and thresholds, {where}\)", record.reason), record.reason
+
+
+def test_run_says_it_on_the_terminal_and_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "few_steps.py").write_text(
+        "import numpy as np\n"
+        "import mechanisms\n"
+        "def step(seed, rows):\n"
+        "    return rows.sum(axis=0) + 3 * np.random.default_rng(seed).normal(size=2)\n"
+        "def pair():\n"
+        "    return mechanisms.add_record(np.zeros((3, 2), np.float32), np.ones(2, np.float32))\n"
+    )
+    (tmp_path / "suite.toml").write_text(
+        "risk = 0.05\ntrials = 100\n[[audit]]\nname = 'few'\ndiagnose = false\n"
+        "mechanism = { kind = 'callable_step', function = 'few_steps:step' }\n"
+        "neighbours = { function = 'few_steps:pair' }\nclaim = { kind = 'gaussian', mu = 1.0 }\n"
+    )
+    main(["run", "suite.toml"])
+    told = capsys.readouterr().err
+    assert told.count("few: 100 trials can find a violation, but without one the verdict will be 'inconclusive'") == 1
+    assert "Warning" not in told
