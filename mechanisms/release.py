@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dpsgd_audit.later import jax
 from dpsgd_audit.spelling import counted
 from guarantees.checks import require
 from mechanisms.contract import Collapsed, OutputKind
@@ -159,8 +160,6 @@ def leaves(output: Any) -> list[tuple[str, Any]]:
     """Every tensor of an output with its path; lists and tuples of plain numbers are one tensor."""
     if _is_array(output) or _is_numbers(output):
         return [(PLAIN, output)]
-    import jax
-
     found, _ = jax.tree_util.tree_flatten_with_path(output, is_leaf=lambda part: _is_array(part) or _is_numbers(part))
     return [(jax.tree_util.keystr(path, simple=True, separator="/") or PLAIN, leaf) for path, leaf in found]
 
@@ -172,6 +171,16 @@ def host_array(value: Any) -> np.ndarray:
         tensor = detach().cpu()
         value = tensor.float() if "bfloat16" in str(tensor.dtype) else tensor
     return np.asarray(value)
+
+
+def is_key(value: Any) -> bool:
+    """Whether it holds typed keys of ``jax.random``, which are no numbers."""
+    return str(getattr(value, "dtype", "")).startswith("key<")
+
+
+def host_bits(value: Any) -> np.ndarray:
+    """``host_array`` for what is compared or hashed: typed keys of ``jax.random`` as their words."""
+    return host_array(jax.random.key_data(value) if is_key(value) else value)
 
 
 def _is_array(value: Any) -> bool:
@@ -192,6 +201,11 @@ def _layout(parts: Sequence[tuple[str, tuple[int, ...], Any]], kind: OutputKind)
     names = tuple(name for name, _, _ in parts)
     shapes = tuple(tuple(shape) for _, shape, _ in parts)
     for name, _, dtype in parts:
+        if str(dtype).startswith("key<"):
+            raise ValueError(
+                f"the released tensor {name!r} must be of real numbers and holds keys of jax.random: leave them out of "
+                "the release, or release jax.random.key_data(keys) if an adversary sees them."
+            )
         good = dtype is None or str(dtype).startswith(("float", "bfloat", "int", "uint", "bool", "torch."))
         require(f"the released tensor {name!r}", good, "of real numbers (split complex ones)", str(dtype))
     rounds = None

@@ -29,7 +29,7 @@ import numpy as np
 from audit.record.environment import describe_versions
 from guarantees.claim import Claim
 from mechanisms.pairs.datasets import is_torch_dataset
-from mechanisms.release import host_array
+from mechanisms.release import host_bits
 
 OWN = ("audit", "distinguishers", "guarantees", "mechanisms")
 SETTINGS = (
@@ -143,8 +143,7 @@ def _flat(function: types.FunctionType) -> bool:
 
 
 def _array(value: Any) -> list[Any]:
-    key = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-    array = host_array(jax.random.key_data(value) if key else value)
+    array = host_bits(value)
     return [str(array.dtype), list(array.shape), hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()]
 
 

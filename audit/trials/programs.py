@@ -31,7 +31,7 @@ from mechanisms.contract import Mechanism, StructuredRelease, release_on
 from mechanisms.pairs.neighbours import GradientTable, prepare
 from mechanisms.randomness.bits import Words
 from mechanisms.randomness.noise import SHORT
-from mechanisms.release import flatten
+from mechanisms.release import flatten, host_bits
 from mechanisms.structure import is_ours, is_structured, structured
 
 Release = Callable[[jax.Array], Any]
@@ -225,7 +225,7 @@ class TracedScoring:
 def _code(function: Callable[..., Any], *arguments: Any) -> Code:
     # of arguments that were left out nothing would tell which they are
     traced = jax.jit(function, keep_unused=True).trace(*arguments)
-    text, constants = traced.lower().as_text(), [np.asarray(value) for value in traced.jaxpr.consts]
+    text, constants = traced.lower().as_text(), [host_bits(value) for value in traced.jaxpr.consts]
     large = sum(value.nbytes for value in constants) > LARGEST_CONSTANTS
     if CALLS_PYTHON in text or large or holds(traced.jaxpr, NOT_IN_THE_TEXT):
         return Code(f"alone {next(_ALONE)}", function, alone=True)

@@ -18,6 +18,7 @@ from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, s
 from mechanisms.contract import RELEASES, Releases, name_of, parameters_of, place_of
 from mechanisms.networks import INITIAL_SEED
 from mechanisms.pairs.gradient_pairs import gradient_rows
+from mechanisms.release import is_key
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,7 +123,13 @@ class JaxTraining(StatedByUser):
 
         state, released = jax.lax.scan(take, start, (jnp.arange(steps), index, mask))
         if self.releases == "final":
-            return jax.tree.map(lambda first, last: first - last, self._weights(start), self._weights(state))
+            first, last = self._weights(start), self._weights(state)
+            if any(map(is_key, jax.tree.leaves(first))):
+                raise TypeError(
+                    "releases='final' is the first weights minus the last, and keys of jax.random among them have no "
+                    "difference: use weights= to say which part of a state the weights are."
+                )
+            return jax.tree.map(jnp.subtract, first, last)
         return released if self.releases == "transcript" else jax.tree.map(lambda leaf: leaf[0], released)
 
 

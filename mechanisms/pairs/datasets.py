@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpsgd_audit.later import jax
-from mechanisms.release import PLAIN, host_array, leaves
+from mechanisms.release import PLAIN, host_array, host_bits, is_key, leaves
 
 MOST_READ = 4096
 """Records of a dataset of PyTorch that are read to compare two of them."""
@@ -115,6 +115,10 @@ def _row(column: Any, part: Any, name: str) -> Any:
         import torch
 
         return torch.as_tensor(part).to(column.dtype)[None]
+    if is_key(column) or is_key(part):
+        if getattr(part, "dtype", None) != column.dtype:
+            raise ValueError(f"the part {name!r} of the record must be {column.dtype}, as the dataset's, got {part!r}.")
+        return part[None]
     value, dtype = host_array(part), np.dtype(column.dtype)
     lossy = dtype.kind in "iubfc" and value.dtype.kind not in "iubfc"
     with np.errstate(all="ignore"):
@@ -130,6 +134,8 @@ def _concatenated(pieces: list[Any]) -> Any:
         import torch
 
         return torch.cat(pieces)
+    if is_key(pieces[0]):
+        return jax.numpy.concatenate(pieces)
     return np.concatenate([np.asarray(piece) for piece in pieces])
 
 
@@ -159,14 +165,14 @@ def contents(dataset: Any) -> list[bytes] | None:
         except Exception:
             return None
         return first if first == second else None
-    parts = [host_array(column) for _, column in columns(getattr(dataset, "tensors", dataset))]
+    parts = [host_bits(column) for _, column in columns(getattr(dataset, "tensors", dataset))]
     flat = [np.ascontiguousarray(part).reshape(size, -1) for part in parts]
     return [b"|".join(part[i].tobytes() for part in flat) for i in range(size)]
 
 
 def _record_bytes(record: Any) -> bytes:
     """Names and bytes of a record's arrays; text as it is."""
-    parts = [(name, host_array(part)) for name, part in leaves(record)]
+    parts = [(name, host_bits(part)) for name, part in leaves(record)]
     if any(part.dtype.kind == "O" for _, part in parts):
         raise TypeError("a record of unknown objects")
     return b"|".join(name.encode() + str(part.dtype).encode() + part.tobytes() for name, part in parts)
@@ -184,7 +190,7 @@ def not_finite(dataset: Any) -> str | None:
         found = [("", columns(dataset))]
     for where, parts in found:
         for name, part in parts:
-            array = host_array(part)
+            array = host_bits(part)
             if array.dtype.kind in "fc" and not np.isfinite(array).all():
                 place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
                 own = where or f"record {place[0]}"

@@ -112,3 +112,9 @@ def test_changes_that_float32_cannot_hold_are_refused_by_their_size():
 )
 def test_what_float32_holds_passes(rows):
     np.testing.assert_array_equal(flatten_rows(rows, len(rows))[0], rows.astype(np.float32))
+
+
+@pytest.mark.parametrize("tree", [jax.random.key(0), {"noisy": np.ones(2), "key": jax.random.key(0)}])
+def test_keys_are_no_numbers_to_release(tree):
+    with pytest.raises(ValueError, match=r"holds keys of jax.random: leave them out"):
+        layout_of(tree)

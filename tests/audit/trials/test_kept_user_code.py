@@ -131,3 +131,13 @@ def test_where_jax_keeps_programs_it_keeps_these(tmp_path):
     with programs_kept_in(tmp_path):
         drawn(times(7.0))
     assert not list(tmp_path.glob("*.program"))
+
+
+def test_a_typed_key_that_a_step_holds_is_part_of_its_program():
+    """No audit could run a step that reads a key beside its own."""
+
+    def holding(seed):
+        own = jax.random.key(seed)
+        return lambda key, data: data.sum(0) + jax.random.normal(own, (2,))
+
+    assert drawn(holding(1)) == drawn(holding(1)) != drawn(holding(2))

@@ -7,6 +7,8 @@ import optax
 import pytest
 
 import mechanisms
+from audit.trials.both_sides import both_sides
+from audit.trials.keys import both_keys
 from mechanisms import sampling
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.gradient_pairs import gradient_pair
@@ -157,3 +159,31 @@ def test_gradients_come_from_the_loss_or_from_the_user(more):
 def test_what_cannot_be_trained_is_refused(build, error, message):
     with pytest.raises(error, match=message):
         build()
+
+
+def keyed_update(key, state, batch, mask):
+    weights, own = state
+    noisy = mask @ batch + jax.random.normal(jax.random.fold_in(own, 1), weights.shape)
+    return (weights - noisy, jax.random.split(own)[0]), noisy
+
+
+def keyed(**told):
+    def start(key):
+        return jnp.zeros(3), jax.random.key(3)
+
+    return mechanisms.jax_training(start, keyed_update, sampling.poisson(rate=0.5, steps=2), steps=2, **told)
+
+
+def test_a_state_may_hold_typed_keys():
+    """As those of Optax's private transformations do: the audit could not store them."""
+    told = {"loss": lambda weights, record: weights @ record, "weights": lambda state: state[0]}
+    pair = mechanisms.add_record(ROWS[:3], ROWS[3])
+    rows = both_sides(keyed(**told), pair).outputs(both_keys(KEY), 2, size=2)[1]
+    assert rows.shape == (2, 2, 3)
+    np.testing.assert_allclose(keyed(**told).gradients(ROWS), ROWS)
+
+
+def test_the_difference_of_states_with_keys_asks_for_the_weights():
+    with pytest.raises(TypeError, match="use weights= to say which part of a state the weights are"):
+        keyed(releases="final")(KEY, ROWS)
+    assert keyed(releases="final", weights=lambda state: state[0])(KEY, ROWS).shape == (3,)

@@ -2,6 +2,7 @@
 
 import pickle
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -163,3 +164,14 @@ def test_a_dataset_of_an_unknown_kind_may_still_be_handed_on():
     made = Neighbours(without=object(), with_record=object(), relation="add_remove")
     assert made.records_without is None
     assert repr(made).endswith("add_remove>")
+
+
+def test_a_dataset_may_have_a_column_of_typed_keys():
+    """Adding a record to it failed."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    dataset, record = {"image": IMAGES, "key": keys}, {"image": IMAGES[0] + 1, "key": jax.random.key(9)}
+    added, replaced = mechanisms.add_record(dataset, record), mechanisms.replace_record(dataset, 1, record)
+    assert jnp.array_equal(added.with_record["key"][4:], record["key"][None])
+    assert jnp.array_equal(replaced.with_record["key"][jnp.array([0, 2, 3])], keys[jnp.array([0, 2, 3])])
+    with pytest.raises(ValueError, match="the part 'key' of the record must be key<fry>"):
+        mechanisms.add_record(dataset, {**record, "key": 3})
