@@ -55,7 +55,8 @@ def training(sampler, loss, *, clip, noise, batch, releases="transcript"):
     step.kind = "transcript" if releases == "transcript" else "vector"
     step.releases = releases
     step.name = f"cnn_{releases}"
-    return mechanisms.mechanism(step, sampler=sampler.name, noise_multiplier=noise, clip=clip, batch=batch)
+    step.parameters = {"sampler": sampler.name, "batch": batch}
+    return mechanisms.mechanism(step, noise_multiplier=noise, clip=clip)
 
 
 def once(step, data, seed):

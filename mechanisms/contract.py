@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, get_
 
 import numpy as np
 
-from dpsgd_audit.spelling import closest
-from guarantees.checks import checked, require, require_takes
+from guarantees.checks import NotNegative, checked, require, require_takes
 
 if TYPE_CHECKING:
     import jax
@@ -33,8 +32,6 @@ Releases = Literal["update", "transcript", "final"]
 """What is released: one step's update, every update of a training, or only what it ends with (weights, say)."""
 RELEASES: tuple[Releases, ...] = get_args(Releases)
 """Every answer. An update is judged against one step's claim, the other two against the whole training's."""
-READ = ("clip", "noise_multiplier", "gradients", "releases")
-"""What is read by these names of all that is told of a mechanism."""
 
 Draw = Callable[[np.ndarray], Any]
 """Seeds, uint64 of shape (trials,), to outputs: float32 of shape (trials, coordinates), of a transcript (trials,
@@ -336,7 +333,8 @@ def mechanism(
     *,
     releases: Releases | None = None,
     gradients: Callable[[Any], Any] | None = None,
-    **parameters: Any,
+    clip: NotNegative | None = None,
+    noise_multiplier: NotNegative | None = None,
 ) -> BatchMechanism: ...
 @overload
 def mechanism(
@@ -344,7 +342,8 @@ def mechanism(
     *,
     releases: Releases | None = None,
     gradients: Callable[[Any], Any] | None = None,
-    **parameters: Any,
+    clip: NotNegative | None = None,
+    noise_multiplier: NotNegative | None = None,
 ) -> Mechanism: ...
 @checked
 def mechanism(
@@ -352,7 +351,8 @@ def mechanism(
     *,
     releases: Releases | None = None,
     gradients: Callable[[Any], Any] | None = None,
-    **parameters: Any,
+    clip: NotNegative | None = None,
+    noise_multiplier: NotNegative | None = None,
 ) -> Mechanism | BatchMechanism:
     """Turn ``function(key, dataset) -> output``, or an object with part of the contract, into a full mechanism.
 
@@ -366,7 +366,9 @@ def mechanism(
       releases: how much of a training it releases: ``"update"``, ``"transcript"`` (every array has the rounds first) or
         ``"final"``; by default what the object says, or else ``"update"``.
       gradients: ``gradients(dataset)``, its per-example gradients, a row for every record, not clipped.
-      **parameters: what records say about a function; diagnoses read ``clip`` and ``noise_multiplier``.
+      clip: the bound that it clips to; with ``noise_multiplier`` diagnoses can ask about its noise.
+      noise_multiplier: deviation of its noise over ``clip``. Remarks for the record that nothing reads belong in the
+        function's own attribute ``parameters``, a dict.
 
     Returns:
       The mechanism. ``run_audit`` calls this itself: only functions with something to add need it.
@@ -374,7 +376,7 @@ def mechanism(
     Raises:
       ValueError: ``releases`` is not one of these, or ``clip`` or ``noise_multiplier`` is not a number >= 0.
       TypeError: ``given`` is neither a function of a key and a dataset nor an object with ``prepare``, or the name of a
-        parameter is misspelt.
+        parameter is not one of these.
 
     Examples:
       >>> import jax, mechanisms
@@ -384,24 +386,18 @@ def mechanism(
       >>> step.name, step.parameters["noise_multiplier"]
       ('noisy_sum', 2.0)
     """
-    own = releases is None and gradients is None and not parameters
+    numbers = {"clip": clip, "noise_multiplier": noise_multiplier}
+    told: dict[str, Any] = {name: value for name, value in numbers.items() if value is not None}
+    own = releases is None and gradients is None and not told
     releases = _asked(given, "releases") if releases is None else releases
     require("releases", releases in RELEASES, f"one of {RELEASES}", releases)
     if isinstance(given, Mechanism | BatchMechanism) and own:
         return given
-    for name in parameters:
-        # what is read by name must not be told under another one
-        if name not in READ and (meant := closest(name, READ, likeness=0.85)):
-            raise TypeError(f"mechanism() got {name!r}; did you mean {meant!r}?")
-    for name in ("clip", "noise_multiplier"):
-        value = parameters.get(name)
-        good = value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value >= 0)
-        require(name, good, "a number >= 0, or None where it is not known", value)
-    told = {} if gradients is None else {"gradients": place_of(gradients)}
+    told |= {} if gradients is None else {"gradients": place_of(gradients)}
     told |= {"given": place_of(given)} if isinstance(given, types.FunctionType) else {}
     answers: dict[str, Any] = {
         "name": name_of(given),
-        "parameters": {**parameters_of(given), **parameters, **told},
+        "parameters": {**parameters_of(given), **told},
         "kind": "transcript" if releases == "transcript" and not hasattr(given, "kind") else _asked(given, "kind"),
         "releases": releases,
         "libraries": tuple(_asked(given, "libraries")),

@@ -276,6 +276,15 @@ def test_a_direction_is_named(method):
         getattr(CLAIM, method)(0.1, "forward")
 
 
-def test_a_misspelt_number_of_a_mechanism_is_not_kept_as_a_remark():
-    with pytest.raises(TypeError, match="'noise_mutliplier'; did you mean 'noise_multiplier'"):
-        mechanisms.mechanism(lambda key, rows: rows, noise_mutliplier=1.0)
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("noise_mutliplier", "did you mean 'noise_multiplier'"),
+        ("noise_mult", "did you mean 'noise_multiplier'"),
+        ("cilp", "did you mean 'clip'"),
+        ("sigma", "it takes given, releases, gradients, clip, noise_multiplier"),
+    ],
+)
+def test_a_misspelt_number_of_a_mechanism_is_not_kept_as_a_remark(word, said):
+    with pytest.raises(TypeError, match=f"{word!r}; {said}"):
+        mechanisms.mechanism(lambda key, rows: rows, **{word: 1.0})

@@ -122,6 +122,9 @@ def _step(record: AuditRecord) -> str:
     if adapter == "callable_step":
         settings = {key: given.pop(key) for key in list(given) if key not in TAKEN}
         given |= {"settings": settings} if settings else {}
+    if adapter == "mechanism":
+        # remarks are an attribute of the function
+        given = {key: value for key, value in given.items() if key in ("given", *TAKEN)}
     first = given.pop(own) if own != "update" else None
     inside = [f"{first}"] if first is not None else []
     return f"mechanisms.{adapter}({', '.join([*inside, *(f'{key}={value!r}' for key, value in given.items())])})"

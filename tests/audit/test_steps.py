@@ -111,7 +111,7 @@ def test_a_plan_refuses_it_before_its_pilot():
         three_steps("final"),
         mechanisms.callable_step(numpy_rounds, releases="transcript"),
         mechanisms.mechanism(traced_rounds, releases="transcript"),
-        mechanisms.mechanism(three_steps("final"), source="mine"),
+        mechanisms.mechanism(three_steps("final"), clip=1.0),
         mechanisms.repeated(
             step=mechanisms.one_round(normalise_by="none", rate=0.5, clip=1.0, noise_multiplier=1.0), times=3
         ),

@@ -108,10 +108,10 @@ def test_a_users_function_becomes_a_mechanism_under_its_own_name():
     def noisy_mean(key, dataset):
         return jnp.mean(dataset, axis=0) + jax.random.normal(key, dataset.shape[1:])
 
-    step = mechanisms.mechanism(noisy_mean, scale=1.0)
+    step = mechanisms.mechanism(noisy_mean, clip=1.0)
     assert isinstance(step, Mechanism)
     assert step.name == "noisy_mean"
-    assert step.parameters == {"scale": 1.0, "given": place_of(noisy_mean)}
+    assert step.parameters == {"clip": 1.0, "given": place_of(noisy_mean)}
     assert step(jax.random.key(0), np.ones((3, 2), np.float32)).shape == (2,)
 
 

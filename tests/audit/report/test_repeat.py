@@ -82,11 +82,19 @@ def noisy(key, rows):
     return rows.sum(0) + 0.5 * jax.random.normal(key, rows.shape[1:])
 
 
+def remarked(key, rows):
+    return noisy(key, rows)
+
+
+remarked.parameters = {"batch": 4}
+
+
 @pytest.mark.parametrize(
     ("own", "call"),
     [
         (mechanisms.callable_step(foreign.noisy_sum, settings={"at": 1}), "callable_step(foreign.noisy_sum, settings="),
         (mechanisms.mechanism(noisy, clip=1.0), f"mechanism({__name__}.noisy, clip=1.0)"),
+        (mechanisms.mechanism(remarked, clip=1.0), f"mechanism({__name__}.remarked, clip=1.0)"),
     ],
 )
 def test_the_program_of_a_function_of_ones_own_gives_the_counts_of_its_record(own, call):

@@ -224,6 +224,6 @@ def test_a_subclass_with_a_call_of_its_own_is_audited_itself_not_as_its_parent()
     one = Sevens(normalise_by="none", rate=0.5, clip=1.0, noise_multiplier=1.0)
     sampler = mechanisms.sampling.shuffle(batch_size=2)
     many = SevenRounds(sampler=sampler, clip=1.0, noise_multiplier=1.0)
-    for step in (one, mechanisms.repeated(step=one, times=2), many, mechanisms.mechanism(many, noise="none")):
+    for step in (one, mechanisms.repeated(step=one, times=2), many, mechanisms.mechanism(many, clip=1.0)):
         program = traced.compile_program(step, pair.without, lambda output: output.max(), side="without")
         assert (program.source(KEY).scores(0, 3) == 7.0).all()
