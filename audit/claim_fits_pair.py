@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpsgd_audit.spelling import counted
 from guarantees.claim import Claim
 
 if TYPE_CHECKING:
@@ -14,11 +15,11 @@ MAY_COUNT_FEWER = ("claim_from_history", "claim_from_event")
 """Accounts that rightly leave steps out: those on public data, or of correlated noise that composes once a band."""
 
 
-def counts_other_steps(claim: str, counted: int | None, taken: int | None) -> bool:
+def counts_other_steps(claim: str, stated: int | None, taken: int | None) -> bool:
     """Whether the claim of this name counts other steps than a training takes: more would hide a leak."""
-    if counted is None or taken is None or counted == taken:
+    if stated is None or taken is None or stated == taken:
         return False
-    return counted > taken or claim not in MAY_COUNT_FEWER
+    return stated > taken or claim not in MAY_COUNT_FEWER
 
 
 def require_matching(step: Mechanism | BatchMechanism, neighbours: Neighbours, claim: Claim) -> None:
@@ -39,23 +40,23 @@ def require_matching(step: Mechanism | BatchMechanism, neighbours: Neighbours, c
 
 def require_steps(step: Mechanism | BatchMechanism, claim: Claim, taken: int | None) -> None:
     """A training is judged against a claim that counts its steps: more would hide a leak, fewer promise too much."""
-    counted = claim.steps
-    if step.releases == "update" or counted is None or counted == taken:
+    stated = claim.steps
+    if step.releases == "update" or stated is None or stated == taken:
         return
     if taken is None:
         # a claim that is given its steps is about a training, also of one
-        if counted == 1 and claim.name not in MAY_COUNT_FEWER and "steps" not in claim.parameters:
+        if stated == 1 and claim.name not in MAY_COUNT_FEWER and "steps" not in claim.parameters:
             raise ValueError(
                 f"the claim {claim.describe()} is about one step, and {step.name!r} releases a training's "
                 f"{step.releases}; judge that against the claim's .compose(steps), or release one step: "
                 "releases='update'."
             )
         return
-    if counts_other_steps(claim.name, counted, taken):
+    if counts_other_steps(claim.name, stated, taken):
         raise ValueError(
-            f"the claim {claim.describe()} counts {counted} steps, and the training {step.name!r} takes {taken}; "
-            f"state it for {taken} steps (steps={taken}, or one step's claim with .compose({taken})), or train for "
-            f"{counted}."
+            f"the claim {claim.describe()} counts {counted(stated, 'step')}, and the training {step.name!r} takes "
+            f"{taken}; state it for {counted(taken, 'step')} (steps={taken}, or one step's claim with "
+            f".compose({taken})), or train for {stated}."
         )
 
 

@@ -15,7 +15,7 @@ import pytest
 from audit.suites.read import seconds
 from audit.suites.suite import SuiteError
 from audit.trials.seeds import require_seed
-from dpsgd_audit.spelling import did_you_mean
+from dpsgd_audit.spelling import counted, did_you_mean
 from guarantees.checks import checked
 
 if TYPE_CHECKING:
@@ -209,8 +209,11 @@ def dp_explain(
     return told
 
 
-def looked_at(found: Sequence[dict[str, Any]]) -> list[str]:
-    """What a session without a violation looked at, and what no audit of it did; nothing after a violation."""
+def looked_at(found: Sequence[dict[str, Any]], explained: Sequence[str] = ()) -> list[str]:
+    """What a session without a violation looked at, and what no audit of it did; nothing after a violation.
+
+    ``explained`` names the tests that passed with ``dp_explain``.
+    """
     from audit.record.stored import from_json
 
     records = [from_json(data) for data in found]
@@ -219,14 +222,15 @@ def looked_at(found: Sequence[dict[str, Any]]) -> list[str]:
     open_ones = sum(record.verdict == "inconclusive" for record in records)
     pairs = {(record.neighbours.describe(), record.neighbours.kind) for record in records}
     relations = sorted({relation for _, relation in pairs})
-    steps = sorted({record.mechanism.name for record in records})
+    steps = sorted(f"{record.mechanism.name} in {record.name}" for record in records)
     scores = sorted({grid.member for record in records for grid in record.grids})
     trials = sum(record.trials for record in records)
     told = f", {open_ones} inconclusive" if open_ones else ""
     return [
-        f"dp-audit: {len(records)} {'audit' if len(records) == 1 else 'audits'}, no violation found{told}.",
-        f"  looked at: {_listed(steps)} on {len(pairs)} {'pair' if len(pairs) == 1 else 'pairs'} of neighbours "
-        f"({_listed(relations)}), {trials:,} trials in all, by the scores {_listed(scores)}.",
+        f"dp-audit: {counted(len(records), 'audit')}, no violation found{told}.",
+        f"  looked at: {_listed(steps)}; on {counted(len(pairs), 'pair')} of neighbours ({_listed(relations)}), "
+        f"{trials:,} trials in all, by the scores {_listed(scores)}.",
+        *([f"  replayed by dp_explain, without a trial: {_listed(explained)}."] if explained else []),
         "  not looked at: other data and other neighbours, leaks that none of these scores sees, code that these calls "
         "do not run, timing and other side channels. No violation found does not mean private.",
     ]

@@ -66,6 +66,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.when == "teardown" and FOUND in item.stash:
         report.dp_audit_records = item.stash[FOUND]  # type: ignore[attr-defined]
+    if report.when == "call" and report.passed and "dp_explain" in getattr(item, "fixturenames", ()):
+        report.dp_audit_explained = [item.nodeid]  # type: ignore[attr-defined]
     return report
 
 
@@ -98,10 +100,12 @@ class _Gatherer:
     def __init__(self, config: pytest.Config):
         self._config = config
         self._found: list[dict[str, Any]] = []
+        self._explained: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the records that a report carries."""
         self._found += getattr(report, "dp_audit_records", [])
+        self._explained += getattr(report, "dp_audit_explained", [])
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say what was looked at and what was not; write the report, and say where it is."""
@@ -109,7 +113,7 @@ class _Gatherer:
             return
         from audit.pytest_plugin import looked_at, report
 
-        for line in looked_at(self._found):
+        for line in looked_at(self._found, self._explained):
             terminalreporter.write_line(line)
         if folder := self._config.getoption("--dp-audit-report"):
             terminalreporter.write_line(f"dp-audit report: {report(self._found, folder)}")

@@ -38,7 +38,6 @@ def execute(arguments: argparse.Namespace) -> int:
         # what follows imports JAX; this is known before
         named = f"{own} of {len(suite.audits)} audits name functions of yours"
         print(f"{named}, which plan runs with --run-code only.", file=sys.stderr, flush=True)
-    from audit.record.record import plain
     from audit.report.escaping import printable
     from audit.suites.build import build_suite, catalogue, only_installed
     from audit.suites.parts import code_of, left_to_code
@@ -94,13 +93,23 @@ def execute(arguments: argparse.Namespace) -> int:
                 plans.append(planned(audit))
         except AuditError as error:
             if not arguments.keep_going:
+                if plans:
+                    _print_plans(plans, arguments)
                 raise
             unplanned(audit.spec, error)
+    _print_plans(plans, arguments)
+    return EXIT_BAD_INPUT if failed else EXIT_EXPECTED
+
+
+def _print_plans(plans: list[AuditPlan], arguments: argparse.Namespace) -> None:
+    from audit.record.record import plain
+
     if arguments.json:
         print_json([plain(plan) for plan in plans])
     elif plans and not arguments.quiet:
         _print_table(plans)
-    return EXIT_BAD_INPUT if failed else EXIT_EXPECTED
+    # an error that follows stands below it
+    sys.stdout.flush()
 
 
 def _one_run(arguments: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ def in_itself(record: AuditRecord) -> list[str]:
     if record.releases == "update" and (claim.steps or 1) > 1:
         found.append(f"the claim counts {claim.steps} steps, and one step's update is released")
     if record.releases not in ("", "update") and counts_other_steps(claim.name, claim.steps, record.steps):
-        found.append(f"the claim counts {claim.steps} steps, and the training took {record.steps}")
+        found.append(f"the claim counts {counted(claim.steps or 1, 'step')}, and the training took {record.steps}")
     return found
 
 

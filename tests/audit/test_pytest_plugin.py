@@ -286,12 +286,18 @@ def test_a_green_session_says_once_what_it_looked_at(pytester):
 def test_right(dp_audit):
     dp_audit(right, PAIR, First(), claim=CLAIM, trials=400)
     dp_audit(right, PAIR, First(), claim=CLAIM, trials=400)
+
+def test_replay(dp_explain):
+    dp_explain(right, PAIR, claim=CLAIM)
 """
     result = run(pytester, green)
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=2)
     out = result.stdout.str()
     assert out.count("dp-audit: 2 audits, no violation found") == 1
-    assert "looked at: right on 1 pair of neighbours (zero_out), 800 trials in all, by the scores first." in out
+    file = "test_a_green_session_says_once_what_it_looked_at.py"
+    assert f"looked at: right in {file}::test_right, right in {file}::test_right #2; on 1 pair of neighbours " in out
+    assert "(zero_out), 800 trials in all, by the scores first." in out
+    assert f"replayed by dp_explain, without a trial: {file}::test_replay." in out
     assert "not looked at: other data and other neighbours" in out
 
 

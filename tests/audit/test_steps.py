@@ -98,6 +98,13 @@ def test_a_training_of_unknown_length_takes_a_claim_that_says_one_step():
         require_steps(step, ONE, taken=None)
 
 
+def test_one_step_is_not_counted_as_steps():
+    with pytest.raises(ValueError, match=r"counts 1 step, and the training 'update' takes 3; state it for 3 steps"):
+        judged(three_steps("final"), poisson(1))
+    with pytest.raises(ValueError, match=r"counts 5 steps, and .* takes 1; state it for 1 step \(steps=1"):
+        judged(mechanisms.jax_training(init, update, coin, steps=1, releases="final"), poisson(5))
+
+
 def test_a_plan_refuses_it_before_its_pilot():
     """It drew 400 trials and planned what run then refused."""
     planned = SimpleNamespace(mechanism=three_steps("final"), neighbours=PAIR, claim=poisson(5))

@@ -171,9 +171,12 @@ def test_an_audit_that_fails_is_named_with_its_line_and_with_keep_going_ends_no_
     path.write_text(few.rpartition("[[audit]]")[0].rpartition("[[audit]]")[0] + FAILS)
     said = f"{path}:12: audit 'fails' failed: "
     assert main(["plan", str(path), "--run-code"]) == 2
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.rstrip().endswith("With --keep-going the other audits are planned.")
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert shown.err.rstrip().endswith("With --keep-going the other audits are planned.")
+    assert "too little noise, curve known: " in shown.out
+    assert main(["plan", str(path), "--run-code", "--json"]) == 2
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["too little noise, curve known"]
     assert main(["plan", str(path), "--run-code", "--keep-going", "--json"]) == 2
     told = capsys.readouterr()
     assert [each["name"] for each in json.loads(told.out)] == ["too little noise, curve known"]
