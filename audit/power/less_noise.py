@@ -31,7 +31,7 @@ HIDES_NOTHING = 0.99
 TOLERANCE = 1e-3
 POINTS = 2**16
 """Of the lattice on which the steps of a training are composed: it moves what is found by less than a halving."""
-AT_BEST = "with the best score and threshold, on a pair that hides nothing"
+AT_BEST = "with the best score and threshold, where all other records have gradients of zero"
 """Where so much noise is found: a learned score may find less, and other records' gradients may hide it."""
 LARGE_LOSSES = np.geomspace(1e-3, 500.0, 60)
 """Thresholds for the largest loss of a step beside those of its levels."""

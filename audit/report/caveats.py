@@ -8,6 +8,7 @@ from audit.power.less_noise import sampled
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import asked
 from audit.report.half_noise import half_noise_trials
+from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 CLOSE_TO_THE_RISK = 0.1
 """Share of the risk above which a p-value is close to it."""
@@ -112,6 +113,8 @@ def _half_noise(record: AuditRecord, trials: int) -> str:
 
 OF_DATA = ("pair", "add_record", "replace_record", "zero_out")
 """Pairs of the user's own records."""
+OF_GRADIENTS = ("gradient_canary", "worst_case_pair")
+"""Pairs whose other records pull against the one that differs, unless told otherwise."""
 FEW_OTHERS = 4
 SECOND_PAIR = (
     "Next, audit one or two records and a new one whose gradient points the other way and is many times longer "
@@ -119,8 +122,26 @@ SECOND_PAIR = (
 )
 
 
+SILENT_PAIR = (
+    "Next, audit the same record among others whose gradients are zero (docs/own-pair.md): the sum varies with which "
+    "of these others join the batch, and that can hide missing noise."
+)
+OPPOSED_PAIR = (
+    "Next, audit the same record among others whose gradients point the other way (docs/own-pair.md): among zero ones "
+    "a clipped sum and a division by the batch's size do not show."
+)
+
+
 def second_pair(record: AuditRecord) -> str:
-    """Which pair to audit next, where no violation is found among many records of the user's own."""
-    pair = record.neighbours
-    many = pair.name in OF_DATA and pair.parameters.get("records", 0) > FEW_OTHERS
-    return SECOND_PAIR if many and record.verdict == "no_violation_found" else ""
+    """Which pair to audit next, where no violation is found in a user's code: none of them shows every fault."""
+    pair, promised = record.neighbours, sampled(record.claim)
+    if record.verdict != "no_violation_found" or pair.name not in (*OF_DATA, *OF_GRADIENTS):
+        return ""
+    if pair.name in OF_DATA and pair.parameters.get("records", 0) > FEW_OTHERS:
+        return SECOND_PAIR
+    if promised is None or promised.rate >= 1 or record.mechanism.name in {*MECHANISMS, *COLLAPSED}:
+        return ""
+    told = record.gradient_lengths
+    silent = pair.parameters.get("others") == "zero" or not pair.parameters.get("records", 1)
+    silent = silent or (told is not None and max(told.others, default=0.0) == 0)
+    return OPPOSED_PAIR if silent else SILENT_PAIR

@@ -23,7 +23,6 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from audit.record.environment import describe_versions

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import Mesh
 
 from audit.trials.cells import NONE_BROKEN, count_cells

@@ -90,10 +90,11 @@ class GradientCanaries:
     ) -> Neighbours:
         """The last record of ``dataset`` becomes a canary; without it there is none (add_remove) or a null record.
 
-        ``others``: as they are, or crafted to reach the worst case: all pull the ``opposite`` way, or have ``zero``
-        gradients. Among opposite ones the canary's gradient is longer than all of theirs together. A step that clips
-        each record does not see that; one that clips the sum of a batch is turned around by it, and would give the same
-        with the canary as without it if all were of one length.
+        ``others``: as they are, or crafted: all pull the ``opposite`` way, or have ``zero`` gradients. Neither shows
+        every fault: the coins of opposite ones hide missing noise, and zero ones hide that the sum is clipped. Among
+        opposite ones the canary's gradient is longer than all of theirs together. A step that clips each record does
+        not see that; one that clips the sum of a batch is turned around by it, and would give the same with the canary
+        as without it if all were of one length.
         """
         require("relation", relation in ("add_remove", "zero_out"), "add_remove or zero_out", relation)
         require("others", others in OTHERS, f"one of {OTHERS}", others)

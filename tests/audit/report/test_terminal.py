@@ -35,6 +35,7 @@ from audit.report.table import print_table
 from audit.report.text import record_lines
 from audit.suites.read import parse_suite
 from audit.trials.source import Tally
+from mechanisms.pairs.gradient_lengths import GradientLengths
 
 
 def drawn(rows, *, unicode, mark="*"):
@@ -167,6 +168,22 @@ def test_where_no_violation_is_found_in_code_of_the_users_the_replay_of_its_line
         many = dataclasses.replace(own, neighbours=pair)
         assert ("a new one whose gradient points the other way" in remedy(many)) == proposed
         assert any(line.startswith("  next:    ") for line in record_lines(many)) == proposed
+    rare = dataclasses.replace(
+        own, claim=claim_part(guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0), 1e-5)
+    )
+    for name, parameters, proposed in (
+        ("gradient_canary", {"records": 4, "others": "opposite"}, "among others whose gradients are zero"),
+        ("gradient_canary", {"records": 4, "others": "zero"}, "among others whose gradients point the other way"),
+        ("add_record", {"records": 2}, "among others whose gradients are zero"),
+        ("add_record", {"records": 6}, "a new one whose gradient points the other way"),
+        ("worst_case_pair", {"records": 4}, "among others whose gradients are zero"),
+    ):
+        pair = dataclasses.replace(data, name=name, parameters=parameters)
+        assert proposed in remedy(dataclasses.replace(rare, neighbours=pair, gradient_lengths=None))
+        assert "Next, " not in remedy(dataclasses.replace(rare, verdict="violation", neighbours=pair))
+    few, lengths = dataclasses.replace(data, parameters={"records": 3}), GradientLengths(record=9.0, others=(0, 0, 0))
+    silent = dataclasses.replace(rare, neighbours=few, gradient_lengths=lengths)
+    assert "among others whose gradients point the other way" in remedy(silent)
     listed = dataclasses.replace(own, suite={"risk": 0.05, "audits": 1, "seed": 0})
     assert "Keep the suite in CI, and let `dpsgd-audit explain` look for wrong lines." in story((listed,)).to_do
     # a function of a seed may be NumPy, which no replay follows
