@@ -19,6 +19,7 @@ from audit.report.promises import in_words
 from audit.report.table import readable_p_value
 from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_least, at_most
+from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
