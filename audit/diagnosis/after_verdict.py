@@ -118,10 +118,11 @@ def _of_outputs(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ..
     try:
         with contained():
             answers = _with_later_steps(asked, _answers(asked, read_as))
-            if any(answer.wrong for answer in answers) or not is_foreign(asked.mechanism):
+            tested = any(answer.risk > 0 for answer in answers)
+            if any(answer.wrong for answer in answers) or not tested or not is_foreign(asked.mechanism):
                 return answers
             first, _ = asked.outputs(asked.sides.layout().entries)
-            return (*_on_same_seeds(asked, _told(asked, read_as), first, risk=asked.aside), *answers)
+            return (*_on_same_seeds(_soon(asked), _told(asked, read_as), first, risk=asked.aside), *answers)
     except Exception as error:
         lines = str(error).strip().splitlines()
         return (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
@@ -142,14 +143,18 @@ def _without_violation(asked: Asked, read_as: Neighbours | None) -> tuple[Diagno
     wrong = tuple(answer for answer in lines if answer.wrong)
     if wrong or not is_foreign(mechanism):
         return wrong
-    soon = time.monotonic() + max(SHORTEST, OF_TIME * record.seconds)
-    asked = dataclasses.replace(asked, deadline=soon if asked.deadline is None else min(soon, asked.deadline))
     try:
         with contained():
-            hints = _hints(asked, read_as)
+            hints = _hints(_soon(asked), read_as)
     except Exception:
         return ()
     return tuple({found.code: found for found in reversed(hints)}.values())[::-1]
+
+
+def _soon(asked: Asked) -> Asked:
+    """The same with little more time than it takes to ask."""
+    soon = time.monotonic() + max(SHORTEST, OF_TIME * asked.record.seconds)
+    return dataclasses.replace(asked, deadline=soon if asked.deadline is None else min(soon, asked.deadline))
 
 
 def _hints(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:

@@ -142,7 +142,7 @@ def training(steps):
         ("update", guarantees.gaussian(mu=1.0, relation="zero_out"), "for zero_out neighbours but the pair differs by"),
         ("update", training(3), "is about more than one step"),
         ("transcript", training(7), "counts 7 steps, and the training 'rounds' takes 3"),
-        ("transcript", guarantees.subsampled_gaussian(rate=1.0, noise_multiplier=1.0), "counts 1 steps, and the"),
+        ("transcript", guarantees.subsampled_gaussian(rate=1.0, noise_multiplier=1.0), "counts 1 step, and the"),
     ],
 )
 def test_a_claim_about_something_else_is_refused_as_a_run_refuses_it(releases, claim, refusal):

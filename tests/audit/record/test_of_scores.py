@@ -152,7 +152,7 @@ def test_given_scores_are_told_apart_from_audits_that_ran():
         np.arange(200.0), np.random.default_rng(0).random(200) < 0.5, risk=0.05, claim=GAUSS, name="canaries"
     )
     records = tuple(map(as_record, (judged(name="attack"), judged(*OUTPUTS, name="updates"), once)))
-    assert "1 training with canaries and 1 set of scores and 1 set of outputs" in methods(records)
+    assert "1 training with canaries, 1 set of scores and 1 set of outputs" in methods(records)
     assert "attack: we judged 720 scores without the record and 540 with it; 140 others chose thresholds" in statement(
         records
     )

@@ -98,7 +98,9 @@ def test_what_a_report_advises_after_too_few_trials_is_paid_for():
             "fit_trials": 0,
             "diagnoses": (),
         }
-        open_one = SimpleNamespace(verdict="inconclusive", one_run=None, trials_needed=needed, look=look, **asked)
+        open_one = SimpleNamespace(
+            verdict="inconclusive", one_run=None, scores=None, trials_needed=needed, look=look, **asked
+        )
         says = remedy(open_one)
         commands = re.findall(r"`dpsgd-audit (.*?)`", says)
         assert len(commands) == bool(needed)

@@ -12,7 +12,7 @@ import audit
 def test_what_an_audit_is_and_how_it_runs_are_said_apart():
     how = set(inspect.signature(audit.Execution).parameters)
     what = set(inspect.signature(audit.run_audit).parameters)
-    assert how == {"executor", "chunk", "deadline", "progress", "fitting", "resume"}
+    assert how == {"executor", "chunk", "deadline", "progress", "fitting", "foreseen", "resume"}
     assert not how & what
     assert what >= {"mechanism", "neighbours", "distinguisher", "claim", "trials", "risk", "key", "execution"}
 

@@ -329,8 +329,9 @@ def copied_at(out: Value, ins: Sequence[Value], at: Place) -> Place | None:
     if not is_key(out.a) or not out.random:
         return out.copied
     if out.copied is not None:
-        # what is folded into copies makes them keys of their own
-        return out.copied if np.size(out.a) == 1 or _alike(out) else None
+        # what is folded into copies makes them keys of their own; those that one of them is split into come from it
+        apart = any(value.copied is not None and _alike(value) for value in ins if is_key(value.a))
+        return out.copied if not apart or np.size(out.a) == 1 or _alike(out) else None
     return (
         at if _alike(out) > sum(map(_alike, {id(value): value for value in ins if is_key(value.a)}.values())) else None
     )
