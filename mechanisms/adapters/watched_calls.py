@@ -1,4 +1,4 @@
-"""Python's calls as its profiler sees them, and its lines as its debugger does."""
+"""Python's calls as its profiler sees them, its lines as its debugger does, and other functions in place of some."""
 
 from __future__ import annotations
 
@@ -31,3 +31,14 @@ def lines_told_to(watch: Callable[[FrameType, str, Any], Any]) -> Iterator[None]
         yield
     finally:
         sys.settrace(before)
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, other: Any) -> Iterator[None]:
+    """Another attribute meanwhile."""
+    original = getattr(owner, name)
+    setattr(owner, name, other)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)

@@ -27,7 +27,6 @@ from audit.diagnosis.explain.handed_over import (
 )
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, own_bound, went_wrong
-from audit.diagnosis.explain.numbers_made import made_at
 from audit.diagnosis.explain.opacus_calls import (
     adaptive,
     divided_by_count,
@@ -50,7 +49,6 @@ from audit.diagnosis.explain.places import (
     statement_around,
     taken_apart,
 )
-from audit.diagnosis.explain.repeated_lists import repeated_at
 from audit.diagnosis.explain.sentences import (
     after_sum,
     changed_after_release,
@@ -71,6 +69,7 @@ from audit.diagnosis.explain.sentences import (
     too_little,
     used_twice,
 )
+from audit.diagnosis.explain.watched_code import made_at, repeated_at
 from audit.diagnosis.explain.wrong_lengths import SLACK, each_alone, wrong_factor
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given

@@ -1,15 +1,15 @@
-"""The user's Python while it runs once more: which frames are theirs, and who called them."""
+"""The user's Python while it runs once more: its calls, and the lines that make a number or repeat a record."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from audit.diagnosis.explain.places import Frame
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place
 from audit.trials.library_files import is_library
-from mechanisms.adapters.watched_calls import calls_told_to
+from mechanisms.adapters.watched_calls import calls_told_to, lines_told_to
 
 HOME = os.path.dirname(__file__) + os.sep
 """Where the code is run once more: whoever called for that is outside of it."""
@@ -41,3 +41,101 @@ def tell_calls(code: Callable[[], object], told: Callable[[FrameType, str, Any],
 
     with calls_told_to(watch):
         code()
+
+
+def tell_lines(code: Callable[[], object], told: Callable[[FrameType, int | None], None]) -> None:
+    """Run code, and tell of every line of the user's when it has run; of none where a function is entered."""
+    last: dict[FrameType, int] = {}
+
+    def watch(frame: FrameType, event: str, _: Any) -> Any:
+        if not is_theirs(frame):
+            return None
+        # Python tells of a line before it runs
+        told(frame, last.get(frame))
+        last[frame] = frame.f_lineno
+        if event == "return":
+            del last[frame]
+        return watch
+
+    with lines_told_to(watch):
+        code()
+
+
+SAME = 1e-6
+"""Relative difference of numbers that are one."""
+MOST_FIELDS = 64
+
+Held = tuple[str, int, str]
+"""A file, a line, and the name of a variable or of a field."""
+
+
+def made_at(runs: Sequence[tuple[Callable[[], object], float]], *, fields: bool = False) -> Place:
+    """The line after which one variable, or one field, holds each run's own number; NOWHERE if there is none.
+
+    Whatever a function is given was made before. With ``fields`` no variable counts: many may rightly hold the number.
+    """
+    first, *others = [_held(code, number, fields) for code, number in runs]
+    common = [held for held in first if all(held in other for other in others)]
+    return Place(own=(common[0][:2],)) if common else NOWHERE
+
+
+def _held(code: Callable[[], object], number: float, fields: bool) -> dict[Held, None]:
+    found: dict[Held, None] = {}
+    # by their frames, and not by addresses, which others get as well
+    seen: set[tuple[object, str]] = set()
+    counts: dict[tuple[object, str], Any] = {}
+
+    def told(frame: FrameType, line: int | None) -> None:
+        for owner, name in _holders(frame, number):
+            # a loop's variable passes through every number
+            counted = counts.get((owner, name)) in (number - 1, number)
+            counted |= fields and owner is frame
+            if (owner, name) not in seen and line is not None and not counted:
+                found.setdefault((frame.f_code.co_filename, line, name))
+            seen.add((owner, name))
+        counts.update(((frame, name), value) for name, value in frame.f_locals.items() if isinstance(value, int))
+
+    tell_lines(code, told)
+    return found
+
+
+def _holders(frame: FrameType, number: float) -> Iterator[tuple[object, str]]:
+    for name, value in frame.f_locals.items():
+        if _is(value, number):
+            yield frame, name
+        fields = getattr(value, "__dict__", None)
+        if isinstance(fields, dict) and len(fields) <= MOST_FIELDS:
+            yield from ((id(value), field) for field, inner in [*fields.items()] if _is(inner, number))
+
+
+def _is(value: Any, number: float) -> bool:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and abs(value - number) <= SAME * abs(number)
+
+
+MOST_HELD = 4096
+"""Entries of a list that is looked at."""
+
+
+def repeated_at(code: Callable[[], object], index: int) -> Place:
+    """The line after which a list first holds something twice: places, with that of the record, or the same object.
+
+    NOWHERE if there is none, as where tensors hold the places.
+    """
+    found: list[Place] = []
+
+    def told(frame: FrameType, line: int | None) -> None:
+        if not found and line is not None and any(_repeats(value, index) for value in list(frame.f_locals.values())):
+            found.append(Place(own=((frame.f_code.co_filename, line), *callers(frame))))
+
+    tell_lines(code, told)
+    return found[0] if found else NOWHERE
+
+
+def _repeats(value: Any, index: int) -> bool:
+    if not isinstance(value, list) or not 1 < len(value) <= MOST_HELD:
+        return False
+    if all(type(one) is int for one in value):
+        return index in value and len(set(value)) < len(value)
+    held = [one for one in value if isinstance(one, tuple | dict) or hasattr(one, "storage_offset")]
+    return len(held) == len(value) and len({*map(id, held)}) < len(held)

@@ -1,4 +1,4 @@
-"""How a user's PyTorch training draws its batches and what it divides by, seen in one run: reports say it."""
+"""What one run of a PyTorch training shows: how it draws batches, what it divides by, changes outside of its steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.adapters.pytorch.watch import after
+from mechanisms.adapters.pytorch.watch import Enough, after
+from mechanisms.adapters.watched_calls import replaced
 
 
 class BatchesSeen:
@@ -33,12 +34,8 @@ class BatchesSeen:
             seen._loaders.append(self)
             return original(self)
 
-        DataLoader.__iter__ = read
-        try:
-            with self._opacus():
-                yield
-        finally:
-            DataLoader.__iter__ = original
+        with replaced(DataLoader, "__iter__", read), self._opacus():
+            yield
 
     def _opacus(self) -> contextlib.AbstractContextManager[None]:
         if "opacus" not in sys.modules:
@@ -122,3 +119,49 @@ def batches_seen(run: Callable[[], None]) -> BatchesSeen:
     with seen.watched():
         run()
     return seen if known or "opacus" not in sys.modules else batches_seen(run)
+
+
+SAYS = (
+    "the loop changes the weights after optimizer.step(): what it adds there, such as noise, is in no update; audit "
+    "the end of the training instead, with releases='final'"
+)
+
+
+class AfterTheStep:
+    """Compares the weights at the end of the first step with those that the loop reads next, and ends the run there."""
+
+    def __init__(self):
+        self._stepped: list[tuple[Any, np.ndarray]] = []
+
+    @property
+    def changed(self) -> bool:
+        """Whether the weights are no longer those of the step."""
+        return any(not np.array_equal(_array(p), kept, equal_nan=True) for p, kept in self._stepped)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """While a training runs."""
+        from torch.nn.modules.module import register_module_forward_pre_hook
+        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+        hooks = [
+            register_optimizer_step_post_hook(self._end),
+            register_optimizer_step_pre_hook(self._go_on),
+            register_module_forward_pre_hook(self._go_on),
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _end(self, optimizer: Any, *_: Any) -> None:
+        self._stepped = [(p, _array(p)) for group in optimizer.param_groups for p in group["params"]]
+
+    def _go_on(self, *_: Any) -> None:
+        if self._stepped:
+            raise Enough
+
+
+def _array(parameter: Any) -> np.ndarray:
+    return parameter.detach().cpu().float().numpy().copy()

@@ -18,8 +18,7 @@ from guarantees.answers import answers
 from guarantees.checks import AboveZero, FromZero, Positive, checked, require, require_takes
 from guarantees.claim import Claim
 from guarantees.families.accountant_tables import Entry
-from mechanisms.adapters.pytorch.after_the_step import SAYS, AfterTheStep
-from mechanisms.adapters.pytorch.batches_seen import batches_seen
+from mechanisms.adapters.pytorch.batches_seen import SAYS, AfterTheStep, batches_seen
 from mechanisms.adapters.pytorch.for_opacus import quiet
 from mechanisms.adapters.pytorch.noise_searches import searches_kept
 from mechanisms.adapters.pytorch.record_gradients import gradients_by_loss, gradients_by_runs

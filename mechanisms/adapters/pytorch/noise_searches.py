@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from mechanisms.adapters.watched_calls import replaced
+
 MODULE, SEARCH = "opacus.privacy_engine", "get_noise_multiplier"
 """Where ``make_private_with_epsilon`` finds the search: seconds of every trial, where nothing is drawn."""
 
@@ -20,11 +22,8 @@ def searches_kept() -> Iterator[None]:
     if engine is None or search is None:
         yield
         return
-    setattr(engine, SEARCH, functools.wraps(search)(functools.partial(_known, search)))
-    try:
+    with replaced(engine, SEARCH, functools.wraps(search)(functools.partial(_known, search))):
         yield
-    finally:
-        setattr(engine, SEARCH, search)
 
 
 def _known(search: Callable[..., float], **given: Any) -> float:

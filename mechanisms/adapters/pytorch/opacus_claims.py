@@ -21,6 +21,7 @@ from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import ASKED_DELTAS
 from mechanisms.adapters.pytorch.for_opacus import OpacusStep, make_private, quiet
 from mechanisms.adapters.pytorch.opacus_versions import LEGACY
+from mechanisms.adapters.watched_calls import replaced
 from mechanisms.pairs.neighbours import Neighbours, materialise
 
 
@@ -179,11 +180,8 @@ def renyi_kept() -> Iterator[None]:
     except (ImportError, AttributeError):
         yield
         return
-    analysis._compute_rdp = functools.cache(original)
-    try:
+    with replaced(analysis, "_compute_rdp", functools.cache(original)):
         yield
-    finally:
-        analysis._compute_rdp = original
 
 
 def _read_account(

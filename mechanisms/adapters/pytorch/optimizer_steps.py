@@ -1,4 +1,4 @@
-"""What each step of an optimizer applies to the weights, read where it is applied."""
+"""What a training's own loop computes: what each step of an optimizer applies to the weights, and its gradients."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+
+from mechanisms.adapters.watched_calls import replaced
 
 
 class Steps:
@@ -53,7 +55,7 @@ class Steps:
             owner = _torch_owner(type(optimizer), name)
             if self._applied is not None and owner is not None and (owner, name) not in self._patched:
                 self._patched.add((owner, name))
-                self._patches.enter_context(_patched(owner, name, patch))
+                self._patches.enter_context(replaced(owner, name, patch(vars(owner)[name])))
 
     def _begin(self, optimizer: Any, *_: Any) -> None:
         if _is_opacus(optimizer):
@@ -145,10 +147,55 @@ def _torch_owner(kind: type, name: str) -> type | None:
 
 
 @contextlib.contextmanager
-def _patched(owner: type, name: str, patch: Callable[[Any], Any]) -> Iterator[None]:
-    original = vars(owner)[name]
-    setattr(owner, name, patch(original))
-    try:
+def watching_gradients(differentiated: Callable[..., None], mapped: Callable[[list[Any]], None]) -> Iterator[None]:
+    """Tell of every tensor before it is differentiated, and of what every outermost vmap around a grad gave.
+
+    ``differentiated(grad, tensors, weights)``, where ``grad`` is PyTorch's own ``torch.autograd.grad`` and ``weights``
+    are the tensors' own where given; ``mapped(leaves)``. Code that imported these functions earlier is seen, too, but
+    for ``from torch.autograd import grad``.
+    """
+    import torch
+    from torch._functorch import apis, eager_transforms  # pyright: ignore[reportPrivateImportUsage]
+    from torch.utils import _pytree
+
+    backward, grad = torch.autograd.backward, torch.autograd.grad
+    depth = {"vmap": 0, "grad": 0}
+
+    def told_backward(tensors: Any, grad_tensors: Any = None, *given: Any, **named: Any) -> Any:
+        differentiated(grad, tensors, grad_tensors)
+        return backward(tensors, grad_tensors, *given, **named)
+
+    def told_grad(outputs: Any, inputs: Any, grad_outputs: Any = None, *given: Any, **named: Any) -> Any:
+        if not depth["vmap"]:
+            differentiated(grad, outputs, grad_outputs)
+        return grad(outputs, inputs, grad_outputs, *given, **named)
+
+    def counted(original: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*given: Any, **named: Any) -> Any:
+            depth["grad"] += 1
+            return original(*given, **named)
+
+        return counting
+
+    def told_vmap(*given: Any, **named: Any) -> Any:
+        before = depth["grad"]
+        depth["vmap"] += 1
+        try:
+            found = vmap(*given, **named)
+        finally:
+            depth["vmap"] -= 1
+        if not depth["vmap"] and depth["grad"] > before:
+            mapped([leaf for leaf in _pytree.tree_leaves(found) if isinstance(leaf, torch.Tensor)])
+        return found
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(replaced(torch.autograd, "backward", told_backward))
+        stack.enter_context(replaced(torch.autograd, "grad", told_grad))
+        # private names, which a later PyTorch may lack: then only backward and autograd.grad are seen
+        vmap: Any = getattr(apis, "vmap_impl", None)
+        inner = [name for name in ("grad_impl", "grad_and_value_impl") if hasattr(eager_transforms, name)]
+        if vmap is not None and inner:
+            stack.enter_context(replaced(apis, "vmap_impl", told_vmap))
+            for name in inner:
+                stack.enter_context(replaced(eager_transforms, name, counted(getattr(eager_transforms, name))))
         yield
-    finally:
-        setattr(owner, name, original)

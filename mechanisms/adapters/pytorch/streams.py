@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from mechanisms.adapters.watched_calls import replaced
+
 STREAMS = {"torch": 0x9E3779B97F4A7C15, "numpy": 0xC2B2AE3D27D4EB4F, "random": 0x165667B19E3779F9}
 """Each generator's seed is the trial's, changed by a constant of its own: a user who seeds a loader's generator with
 the trial's seed must not get the stream that the noise is drawn from. Different seeds stay different."""
@@ -86,11 +88,8 @@ def seeding_what_there_is() -> Iterator[None]:
     def seeded(seed: int) -> Any:
         return torch.default_generator.manual_seed(int(seed))
 
-    torch.manual_seed = original if present else seeded
-    try:
+    with replaced(torch, "manual_seed", original if present else seeded):
         yield
-    finally:
-        torch.manual_seed = original
 
 
 def states() -> tuple[Any, Any, Any]:

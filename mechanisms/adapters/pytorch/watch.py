@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mechanisms.adapters.pytorch.backward import watching_gradients
-from mechanisms.adapters.pytorch.optimizer_steps import Steps
+from mechanisms.adapters.pytorch.optimizer_steps import Steps, watching_gradients
 from mechanisms.adapters.pytorch.streams import (
     generators_kept,
     others_drew,
@@ -22,6 +21,7 @@ from mechanisms.adapters.pytorch.streams import (
     states,
     stream_of,
 )
+from mechanisms.adapters.watched_calls import replaced
 from mechanisms.networks import INITIAL_SEED
 
 if TYPE_CHECKING:
@@ -304,11 +304,8 @@ def after(owner: type, tell: Callable[[Any], None]) -> Iterator[None]:
         original(self, *given, **named)
         tell(self)
 
-    setattr(owner, "__init__", watched)  # noqa: B010
-    try:
+    with replaced(owner, "__init__", watched):
         yield
-    finally:
-        setattr(owner, "__init__", original)  # noqa: B010
 
 
 def _made_for_an_answer() -> bool:

@@ -10,7 +10,7 @@ from compilations import compilations
 
 import mechanisms
 from audit.diagnosis.explain import explain
-from audit.diagnosis.explain.jaxprs.first_state import begun
+from audit.diagnosis.explain.jaxprs.runs import begun
 
 PAIR = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
 

@@ -7,7 +7,7 @@ import pytest
 from diagnosis import trees_library
 
 from audit.diagnosis.explain import explain
-from audit.diagnosis.explain.jaxprs import source
+from audit.diagnosis.explain.jaxprs import equations
 
 RIGHT = (
     "plain",
@@ -59,7 +59,7 @@ def test_the_line_of_the_bug_stands_first_and_is_the_only_one(name):
 
 
 def test_a_version_of_jax_that_keeps_lines_elsewhere_only_costs_the_line(monkeypatch):
-    monkeypatch.setattr(source, "KEPT", "jax._src.elsewhere")
+    monkeypatch.setattr(equations, "KEPT", "jax._src.elsewhere")
     (found,) = told("wide_gate_step").findings
     assert found.kind == WRONG["wide_gate_step"]
     assert "by 2, more than the stated bound of 1" in found.says

@@ -14,8 +14,7 @@ import numpy as np
 from audit.diagnosis.explain.broken_off import why_ended
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.axes import FILLING
-from audit.diagnosis.explain.jaxprs.counted_rates import Rates
-from audit.diagnosis.explain.jaxprs.drawn_choices import LAWS, Choices, Forced
+from audit.diagnosis.explain.jaxprs.drawn_choices import LAWS, Choices, Forced, Rates
 from audit.diagnosis.explain.jaxprs.equations import (
     CALLBACKS,
     CALLS,
@@ -26,9 +25,13 @@ from audit.diagnosis.explain.jaxprs.equations import (
     ON_DEVICES,
     CannotFollowError,
     FirstRoundEnded,
+    Within,
     draws,
+    file_of,
+    inside,
     is_derived,
     loop_parts,
+    place_of,
     shapes,
 )
 from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate
@@ -43,7 +46,6 @@ from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, chosen, constant, constants, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.source import Within, file_of, inside, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host, lost_at
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS
 from audit.diagnosis.explain.places import Frame, Place, Reader, calls_of, spelled

@@ -11,8 +11,7 @@ import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs.facts import Release
-from audit.diagnosis.explain.jaxprs.key_hands import Hands
-from audit.diagnosis.explain.jaxprs.key_names import is_for_other, stuck_counter
+from audit.diagnosis.explain.jaxprs.key_hands import Hands, is_for_other, stuck_counter
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.value import Value, host
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, function_around, handed_out, spelled

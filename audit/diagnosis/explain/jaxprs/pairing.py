@@ -12,9 +12,9 @@ import jax.extend.core as jax_core
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.equations import Within, place_of
 from audit.diagnosis.explain.jaxprs.evaluate import live
 from audit.diagnosis.explain.jaxprs.key_words import OF_NUMPY, is_key
-from audit.diagnosis.explain.jaxprs.source import Within, place_of
 from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host
 from audit.diagnosis.explain.places import Place
 

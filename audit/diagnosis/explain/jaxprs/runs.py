@@ -13,14 +13,13 @@ import numpy as np
 
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.drawn_choices import Forced
-from audit.diagnosis.explain.jaxprs.equations import CannotFollowError, FirstRoundEnded
-from audit.diagnosis.explain.jaxprs.first_state import begun
+from audit.diagnosis.explain.jaxprs.equations import CannotFollowError, FirstRoundEnded, own_lines
+from audit.diagnosis.explain.jaxprs.evaluate import inner
 from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
-from audit.diagnosis.explain.jaxprs.key_words import as_words, is_key
+from audit.diagnosis.explain.jaxprs.key_words import as_keys, as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.source import own_lines
 from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, is_no_number, settled
 from audit.diagnosis.explain.missing_noise import without_noise
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, goes_on
@@ -29,6 +28,7 @@ from audit.trials.jaxprs import inside_of
 from audit.trials.traced import why_no_release
 from mechanisms.adapters.same_draws import on_both_sides
 from mechanisms.contract import Mechanism
+from mechanisms.networks import INITIAL_SEED
 from mechanisms.pairs.neighbours import Neighbours
 
 LEAST_SHARE = 0.6
@@ -162,6 +162,34 @@ def _arrays(released: Any) -> Any:
     if why := why_no_release(released):
         raise CannotFollowError(why, NOWHERE)
     return released
+
+
+def begun(code: Any) -> Any:
+    """A training with its first state at hand; as it is where it has begun, is no training, or cannot be traced.
+
+    NumPy computes it: XLA would compile each draw of it, and a replay needs no last digit.
+    """
+    if not hasattr(code, "init") or "_start" in vars(code):
+        return code
+    from mechanisms.adapters.for_jax import JaxTraining
+
+    return dataclasses.replace(code, init=_computed(code.init)) if isinstance(code, JaxTraining) else code
+
+
+def _computed(init: Any) -> Any:
+    key = jax.random.key(INITIAL_SEED)
+    try:
+        # what ``init`` keeps elsewhere must be arrays: then it runs once more as it is
+        with jax.checking_leaks():
+            closed, shapes = jax.make_jaxpr(init, return_shape=True)(key)
+        with jax.enable_x64(True), np.errstate(all="ignore"):
+            leaves = list(map(as_keys, inner(closed, [as_words(key)])))
+    except Exception:
+        return init
+    loose = [aval.weak_type for aval in closed.out_avals]
+    leaves = [leaf.item() if weak else leaf for leaf, weak in zip(leaves, loose, strict=True)]
+    state = jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+    return lambda key: jax.tree.map(jnp.asarray, state)
 
 
 def is_short(program: Program) -> bool:

@@ -21,9 +21,19 @@ from mechanisms.adapters.pytorch.replay.comparing import (
 )
 from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, Numbers, differing
 from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings
-from mechanisms.adapters.pytorch.replay.empty_batches import Nobody, lines_run, turned_away, without_noise
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
-from mechanisms.adapters.pytorch.replay.joint_noise import rounds_depend, squared_length
+from mechanisms.adapters.pytorch.replay.joint_noise import (
+    drawn_by_the_seed,
+    of_one_seed,
+    picking,
+    repeated_noise,
+    reused_states,
+    rounds_depend,
+    same_batches_in_every_run,
+    same_in_every_run,
+    squared_length,
+    with_seedings,
+)
 from mechanisms.adapters.pytorch.replay.mixing import (
     GROWN,
     SLACK,
@@ -33,19 +43,9 @@ from mechanisms.adapters.pytorch.replay.mixing import (
     other_batches,
 )
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches
-from mechanisms.adapters.pytorch.replay.repeated_noise import (
-    drawn_by_the_seed,
-    of_one_seed,
-    picking,
-    repeated_noise,
-    reused_states,
-    same_batches_in_every_run,
-    same_in_every_run,
-    with_seedings,
-)
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.runs import Runs
-from mechanisms.adapters.pytorch.replay.sampling import Sampler
+from mechanisms.adapters.pytorch.replay.sampling import Nobody, Sampler, lines_run, turned_away, without_noise
 from mechanisms.adapters.pytorch.replay.short_rounds import is_uneven, near_the_bound, short_parts, short_rounds
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.streams import stream_of
