@@ -124,6 +124,7 @@ def test_every_document_with_code_is_run():
         "docs/accountants.md",
         "docs/adapters.md",
         "docs/adaptive-shuffling.md",
+        "docs/beyond-sgd.md",
         "docs/ci.md",
         "docs/clients.md",
         "docs/cluster.md",
