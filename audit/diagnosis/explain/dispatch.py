@@ -14,7 +14,9 @@ import jax
 from audit.claim_fits_pair import require_matching, require_steps
 from audit.diagnosis.explain.findings import Explanation
 from audit.diagnosis.explain.sentences import not_followed
+from audit.diagnosis.explain.watched_code import is_plain
 from audit.power.less_noise import CLAIMS
+from audit.power.less_noise import Described as Claimed
 from audit.record.environment import seen_of
 from audit.trials.both_sides import both_sides, steps_taken
 from audit.trials.keys import require_key
@@ -86,26 +88,7 @@ class Tracer(Protocol):
         ...
 
 
-class Named(Protocol):
-    """A claim, or what a record keeps of it."""
-
-    @property
-    def name(self) -> str:
-        """Of its constructor."""
-        ...
-
-    @property
-    def parameters(self) -> Mapping[str, Any]:
-        """What the constructor was given."""
-        ...
-
-    @property
-    def times(self) -> int:
-        """How many outputs of it are composed."""
-        ...
-
-
-def promised(claim: Named) -> float | None:
+def promised(claim: Claimed) -> float | None:
     """The noise multiplier that a claim speaks of, where one is enough to say what it promises of a release."""
     own = claim.parameters
     if claim.name == "gaussian" and own.get("mu"):
@@ -119,7 +102,7 @@ def promised(claim: Named) -> float | None:
     return positive(own.get("noise_multiplier"))
 
 
-def sampling_rate(claim: Named) -> float | None:
+def sampling_rate(claim: Claimed) -> float | None:
     """With which a claim about Poisson batches takes a record into each of them."""
     own = claim.parameters
     if claim.name == "claim_from_history":
@@ -131,7 +114,7 @@ def sampling_rate(claim: Named) -> float | None:
 
 
 def stated_by(
-    claim: Named | None,
+    claim: Claimed | None,
     told: Mapping[str, Any],
     neighbours: Neighbours,
     *,
@@ -159,8 +142,7 @@ def stated_by(
 
 def positive(value: Any) -> float | None:
     """A number above zero, or None."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
-    return float(value) if good else None
+    return float(value) if is_plain(value) and 0 < value < math.inf else None
 
 
 def explain(

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from audit.diagnosis.explain.places import Frame, Place, spelled
 from audit.trials.library_files import relative
+from dpsgd_audit.spelling import counted
 
 
 class Kind(enum.StrEnum):
@@ -167,7 +168,7 @@ class Explanation:
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.not_judged]
         blocks += [_table(self.rounds)] if self.rounds else []
         if self.followed:
-            draws, meetings = (_counted(number, "place") for number in (self.covered.draws, self.covered.releases))
+            draws, meetings = (counted(number, "place") for number in (self.covered.draws, self.covered.releases))
             blocks.append(f"Followed: random numbers drawn at {draws} of the code, noise added to data at {meetings}.")
         if self.covered.opaque:
             blocks.append(f"Run and not followed: {', '.join(self.covered.opaque)}.")
@@ -193,10 +194,6 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def _at(lines: tuple[Frame, ...]) -> str:
     return "".join(f"\n    {relative(path)}:{line}" for path, line in lines)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _table(rounds: tuple[Round, ...]) -> str:

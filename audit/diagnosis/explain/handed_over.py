@@ -5,15 +5,23 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-import linecache
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, argument_line, function_around, may_hand
-from audit.diagnosis.explain.watched_code import callers, is_theirs, tell_calls
+from audit.diagnosis.explain.places import (
+    FUNCTIONS,
+    NOWHERE,
+    Frame,
+    Place,
+    argument_line,
+    function_around,
+    may_hand,
+    spans,
+)
+from audit.diagnosis.explain.watched_code import callers, is_number, is_plain, is_theirs, tell_calls
 from audit.trials.library_files import is_library
 from mechanisms.adapters.watched_calls import calls_told_to
 
@@ -80,7 +88,7 @@ def assigned_at(code: Callable[[], object], number: float, names: re.Pattern[str
         (path, line)
         for path, first in ran
         for line, value in _assignments(path).get(first, ())
-        if names.search(value[0]) and (value[1] is None or _is(value[1], number))
+        if names.search(value[0]) and (value[1] is None or is_number(value[1], number, NEAR))
     ]
     return Place(own=(found[0],)) if len(found) == 1 else NOWHERE
 
@@ -152,7 +160,7 @@ def _handings(code: Callable[[], object], number: float, names: re.Pattern[str])
         own, called = is_theirs(frame), is_theirs(outer)
         if not own and not called:
             return
-        given = [name for name, value in _arguments(frame) if names.search(name) and _is(value, number)]
+        given = [name for name, value in _arguments(frame) if names.search(name) and is_number(value, number, NEAR)]
         lines = callers(frame) if given else ()
         knowing[frame] = bool(lines) and _is_written(lines[0], frame.f_code, given[0])
         if given:
@@ -177,7 +185,7 @@ def _numbers_handed(code: Callable[[], object]) -> dict[Frame, frozenset[float]]
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and callers(frame):
             own = function_around((frame.f_code.co_filename, frame.f_code.co_firstlineno))
-            given = [value for _, value in _arguments(frame, fields=False) if _is_plain(value)]
+            given = [value for _, value in _arguments(frame, fields=False) if is_plain(value)]
             found[own] = found.get(own, frozenset()) | {float(value) for value in given}
 
     tell_calls(code, watch)
@@ -204,30 +212,16 @@ def _default(entered: Frame, name: str, number: float) -> Frame | None:
     if is_library(path):
         return None
     for default in _defaults(path).get((line, name), ()):
-        if _is(default.value, number):
+        if is_number(default.value, number, NEAR):
             return path, default.lineno
     return None
-
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@functools.lru_cache(maxsize=256)
-def _functions(path: str) -> dict[int, Function]:
-    """The functions of a file, by their first line."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(path)))
-    except (SyntaxError, ValueError):
-        return {}
-    own = [node for node in ast.walk(tree) if isinstance(node, Function)]
-    return {min([node.lineno, *(one.lineno for one in node.decorator_list)]): node for node in own}
 
 
 @functools.lru_cache(maxsize=256)
 def _defaults(path: str) -> dict[tuple[int, str], list[ast.Constant]]:
     """Defaults that are plain numbers, by the first line of their function and their argument."""
     found: dict[tuple[int, str], list[ast.Constant]] = {}
-    for first, node in _functions(path).items():
+    for first, _, node in spans(path, FUNCTIONS):
         given = [*node.args.posonlyargs, *node.args.args]
         pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
         pairs += [*zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
@@ -241,7 +235,7 @@ def _defaults(path: str) -> dict[tuple[int, str], list[ast.Constant]]:
 def _assignments(path: str) -> dict[int, list[tuple[int, tuple[str, Any]]]]:
     """Of attributes: their lines, names and plain numbers, by the first line of their function."""
     found: dict[int, list[tuple[int, tuple[str, Any]]]] = {}
-    for first, function in _functions(path).items():
+    for first, _, function in spans(path, FUNCTIONS):
         for node in ast.walk(function):
             if not isinstance(node, ast.Assign | ast.AugAssign):
                 continue
@@ -252,14 +246,6 @@ def _assignments(path: str) -> dict[int, list[tuple[int, tuple[str, Any]]]]:
                 if isinstance(target, ast.Attribute) and getattr(target.value, "id", "") != "self":
                     found.setdefault(first, []).append((node.lineno, (target.attr, value)))
     return found
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is(value: Any, number: float) -> bool:
-    return _is_plain(value) and abs(value - number) <= NEAR * abs(number)
 
 
 INSIDE = "<locals>"

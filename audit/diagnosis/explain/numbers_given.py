@@ -144,12 +144,14 @@ def bounds_given(code: Callable[[], object]) -> set[float]:
     return {value for name, value in read if BOUNDS.search(name)}
 
 
-def own_bound(code: Callable[[], object], *, covered: float, moved: float) -> float | None:
-    """The clipping norm that noise is right for (``covered``), where the code is given that one.
+def own_bound(code: Callable[[], object], stated: Any, *, deviation: float, sensitivity: float) -> float | None:
+    """The clipping norm that the noise is right for, where nobody stated one and the code is given that one.
 
     None where the code is also given a bound as large as what the record moves: then the noise may be the fault.
     """
-    given = bounds_given(code)
+    if stated.clip is not None or not stated.due:
+        return None
+    covered, moved, given = deviation / stated.due / stated.reach, sensitivity / stated.reach, bounds_given(code)
     if any(abs(one - moved) <= LONG * moved for one in given):
         return None
     return next((one for one in given if abs(one - covered) <= SAME * covered), None)

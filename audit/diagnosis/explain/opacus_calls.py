@@ -42,11 +42,6 @@ class Told:
         """The line of an argument."""
         return argument_of(self.call, name, self.given.get(name))
 
-    def has_multiplier_of(self, numbers: Sequence[float]) -> bool:
-        """Whether the noise multiplier is one of these numbers."""
-        own = self.multiplier
-        return own is not None and any(abs(number - own) <= NEAR * number for number in numbers)
-
 
 def told_to_opacus(code: Code) -> Told | None:
     """What one run of the code tells Opacus; None where it makes nothing private."""
@@ -149,7 +144,8 @@ def multiplier_set(deviation: float, bounds: Sequence[float], code: Code) -> tup
         if (found := assigned_at(code, number, DEVIATIONS)) is not NOWHERE:
             return found, f" The {number:.4g} is set at {spelled(found)}."
     told = told_to_opacus(code)
-    if told is not None and "target_epsilon" in told.given and told.has_multiplier_of(numbers):
+    chosen = None if told is None or "target_epsilon" not in told.given else told.multiplier
+    if told is not None and chosen is not None and any(abs(number - chosen) <= NEAR * number for number in numbers):
         at, target = told.at("target_epsilon"), told.given["target_epsilon"]
         return at, f" make_private_with_epsilon chooses it for target_epsilon={target:g} at {spelled(at)}."
     made = built_at(code, SCHEDULERS)

@@ -62,9 +62,7 @@ def place(frames: Iterable[Frame], most: int = OWN_FRAMES) -> Place:
 @functools.lru_cache(maxsize=4096)
 def function_around(frame: Frame) -> Frame:
     """The function that a line stands in, by its file and its first line; line 0 for one outside of all functions."""
-    path, line = frame
-    starts = [start for start, end in _parsed(path).functions if start <= line <= end]
-    return path, max(starts, default=0)
+    return frame[0], max((start for start, _, _ in _holding(frame, FUNCTIONS)), default=0)
 
 
 Reader = Frame | tuple[Frame, tuple[Frame, ...]]
@@ -93,12 +91,11 @@ def among_records(at: Place, readers: Set[Reader], handed: Callable[[Frame], boo
 
 def statement_around(at: Place, *, loops: bool) -> Place:
     """The innermost condition, or also loop, of a line's own function that decides whether the line is reached."""
-    for path, line in at.own[:1]:
-        file, function = _parsed(path), function_around((path, line))[1]
-        lines = file.chosen + (file.repeated if loops else ())
-        starts = [start for start, end in lines if function < start <= line <= end]
-        return Place(own=((path, max(starts)),)) if starts else NOWHERE
-    return NOWHERE
+    starts = []
+    for frame in at.own[:1]:
+        deciding = [*_holding(frame, CHOOSING), *(_repeating(frame) if loops else ())]
+        starts = [start for start, _, _ in deciding if start > function_around(frame)[1]]
+    return Place(own=((at.own[0][0], max(starts)),)) if starts else NOWHERE
 
 
 def decided_at(at: Place) -> Place:
@@ -118,19 +115,13 @@ def taken_apart(places: Sequence[Place]) -> Place:
     own = [depth for depth, frame in enumerate(first.own) if any(frame not in other.own for other in places[1:])]
     if own:
         return Place(own=first.own[own[-1] :])
-    over = next((depth for depth, frame in enumerate(first.own) if _goes_over(frame)), 0)
+    over = next((depth for depth, frame in enumerate(first.own) if _repeating(frame)), 0)
     around = [_outermost_function(frame) for frame in first.own[: over + 1]]
     return Place(own=first.own[around.index(around[over]) :]) if around else first
 
 
-def _goes_over(frame: Frame) -> bool:
-    path, line = frame
-    return any(start <= line <= end for start, end in _parsed(path).repeated)
-
-
 def _outermost_function(frame: Frame) -> Frame:
-    path, line = frame
-    return path, min((start for start, end in _parsed(path).functions if start <= line <= end), default=0)
+    return frame[0], min((start for start, _, _ in _holding(frame, FUNCTIONS)), default=0)
 
 
 def is_nested(inner: Frame, outer: Frame) -> bool:
@@ -142,7 +133,8 @@ def named_at(frame: Frame, name: str) -> Frame | None:
     """Where the function around a line gives a name its value, if it does: the last such line before, or else after."""
     path, line = frame
     first = function_around(frame)[1]
-    lines = [at for at, own in _parsed(path).assigned if own == name and function_around((path, at))[1] == first]
+    given = [one for _, _, node in spans(path, ASSIGNING) for one in _targets(node) if one.id == name]
+    lines = [one.lineno for one in given if function_around((path, one.lineno))[1] == first]
     before = [at for at in lines if at <= line]
     return (path, max(before)) if before else (path, min(lines)) if lines else None
 
@@ -150,8 +142,7 @@ def named_at(frame: Frame, name: str) -> Frame | None:
 def argument_line(frame: Frame, name: str, value: object) -> int:
     """The line on which the call of a line names an argument; of ``**options`` the one that gives the value there."""
     path, line = frame
-    around = [(end - start, node) for start, end, node in _parsed(path).calls if start <= line <= end]
-    for _, call in sorted(around, key=lambda one: one[0]):
+    for _, _, call in sorted(_holding(frame, (ast.Call,)), key=_length):
         for keyword in call.keywords:
             if keyword.arg == name:
                 return keyword.lineno
@@ -164,8 +155,7 @@ def argument_line(frame: Frame, name: str, value: object) -> int:
 
 def may_hand(frame: Frame, name: str, position: int) -> bool:
     """Whether a call on a line is written with such an argument, or with so many; also where no source is known."""
-    path, line = frame
-    calls = [call for start, end, call in _parsed(path).calls if start <= line <= end]
+    calls = [call for _, _, call in _holding(frame, (ast.Call,))]
     named = any(keyword.arg in (None, name) for call in calls for keyword in call.keywords)
     placed = any(len(call.args) > position or any(isinstance(one, ast.Starred) for one in call.args) for call in calls)
     return named or placed or not calls
@@ -187,91 +177,68 @@ def _entry(frame: Frame, name: str, value: object) -> int | None:
 
 def names_read(frame: Frame) -> frozenset[str]:
     """Names that the innermost statement of a line reads."""
-    node = statement_at(frame)
-    return frozenset() if node is None else frozenset(map(_id, ast.walk(node))) - {""}
+    read = ast.walk(statement_at(frame) or ast.Pass())
+    return frozenset(one.id for one in read if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load))
 
 
 def statement_at(frame: Frame) -> ast.stmt | None:
     """The innermost simple statement of a line."""
-    path, line = frame
-    around = [(end - start, node) for start, end, node in _parsed(path).simple if start <= line <= end]
-    return min(around, key=lambda one: one[0])[1] if around else None
+    around = _holding(frame, SIMPLE)
+    return min(around, key=_length)[2] if around else None
 
 
 def returned_from(frame: Frame) -> list[ast.Return]:
     """What the function around a line returns, in the order of its lines."""
     path, own = frame[0], function_around(frame)
-    told = [node for _, _, node in _parsed(path).simple if isinstance(node, ast.Return)]
-    return [node for node in told if function_around((path, node.lineno)) == own]
+    return [node for _, _, node in spans(path, (ast.Return,)) if function_around((path, node.lineno)) == own]
 
 
-Lines = tuple[int, int]
-"""The first and the last."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _File:
-    """Lines of a source file; none where it cannot be read."""
-
-    functions: tuple[Lines, ...] = ()
-    """Of functions with a name."""
-    repeated: tuple[Lines, ...] = ()
-    """Of what goes over parts: loops, comprehensions and calls of ``map`` or ``tree_map``."""
-    chosen: tuple[Lines, ...] = ()
-    """Of conditions."""
-    assigned: tuple[tuple[int, str], ...] = ()
-    """Where names get their values."""
-    simple: tuple[tuple[int, int, Any], ...] = ()
-    """Of simple statements, with the statement."""
-    calls: tuple[tuple[int, int, Any], ...] = ()
-    """The same of calls."""
-    making: tuple[Lines, ...] = ()
-    """Of functions that make an object."""
+Span = tuple[int, int, Any]
+"""The first and the last line of a node of a source file, decorators included, and the node."""
 
 
 @functools.lru_cache(maxsize=256)
-def _parsed(path: str) -> _File:
+def _nodes(path: str) -> list[Any]:
     try:
-        tree = ast.parse("".join(linecache.getlines(path)))
+        return list(ast.walk(ast.parse("".join(linecache.getlines(path)))))
     except (SyntaxError, ValueError):
-        return _File()
-    nodes = list(ast.walk(tree))
-    return _File(
-        functions=tuple(map(_with_decorators, (node for node in nodes if isinstance(node, FUNCTIONS)))),
-        repeated=_lines(node for node in nodes if isinstance(node, REPEATING) or _maps(node)),
-        chosen=_lines(node for node in nodes if isinstance(node, CHOOSING)),
-        assigned=tuple((name.lineno, name.id) for node in nodes for name in _targets(node)),
-        simple=_with_lines(node for node in nodes if isinstance(node, SIMPLE)),
-        calls=_with_lines(node for node in nodes if isinstance(node, ast.Call)),
-        making=_lines(node for node in nodes if isinstance(node, FUNCTIONS) and node.name in CONSTRUCTORS),
-    )
+        return []
 
 
-def _targets(node: ast.AST) -> list[ast.Name]:
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    names = [name for target in targets if target is not None for name in ast.walk(target)]
-    return [name for name in names if isinstance(name, ast.Name)] if isinstance(node, ASSIGNING) else []
+@functools.lru_cache(maxsize=2048)
+def spans(path: str, kinds: tuple[type[Any], ...]) -> list[Span]:
+    """The nodes of some kinds in a source file; none where it cannot be read."""
+    return [
+        (min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))]), node.end_lineno, node)
+        for node in _nodes(path)
+        if isinstance(node, kinds)
+    ]
 
 
-def _id(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else ""
+def _holding(frame: Frame, kinds: tuple[type[Any], ...]) -> list[Span]:
+    """Those of them that hold a line."""
+    path, line = frame
+    return [span for span in spans(path, kinds) if span[0] <= line <= span[1]]
 
 
-def _with_lines(nodes: Iterable[Any]) -> tuple[tuple[int, int, Any], ...]:
-    return tuple((node.lineno, node.end_lineno or node.lineno, node) for node in nodes)
+def _length(span: Span) -> int:
+    return span[1] - span[0]
 
 
-def _lines(nodes: Iterable[Any]) -> tuple[Lines, ...]:
-    return tuple((node.lineno, node.end_lineno or node.lineno) for node in nodes)
+def _repeating(frame: Frame) -> list[Span]:
+    """What goes over parts and holds a line: loops, comprehensions and calls of ``map`` or ``tree_map``."""
+    held = _holding(frame, (*REPEATING, ast.Call))
+    return [span for span in held if not isinstance(span[2], ast.Call) or called(span[2]) in ("map", "tree_map")]
 
 
-def _with_decorators(node: Any) -> Lines:
-    return min([node.lineno, *(one.lineno for one in node.decorator_list)]), node.end_lineno
+def called(call: ast.Call) -> str:
+    """The last name of what is called."""
+    return getattr(call.func, "attr", getattr(call.func, "id", ""))
 
 
-def _maps(node: ast.AST) -> bool:
-    name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
-    return name in ("map", "tree_map")
+def _targets(node: Any) -> list[ast.Name]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
 
 
 def goes_on(noisy: Place, way: Iterable[Place], to_noise: Iterable[Place]) -> Place:
@@ -322,7 +289,7 @@ def around(first: Place, second: Place) -> Place:
     for depth, frame in enumerate(second.own):
         if any(is_nested(other, frame) or function_around(other) == function_around(frame) for other in first.own):
             return Place(own=second.own[depth:])
-        if any(start <= frame[1] <= end for start, end in _parsed(frame[0]).making):
+        if any(node.name in CONSTRUCTORS for _, _, node in _holding(frame, FUNCTIONS)):
             return Place(own=second.own[depth:])
     return second
 

@@ -136,11 +136,6 @@ def earlier_rounds(carried: Place, lead: Place = NOWHERE, begun: Place = NOWHERE
     return f", to which {where} adds the sums of earlier rounds without their noise{since}"
 
 
-def put_before(made: Place) -> str:
-    """That an optimiser was put together so that it adds up before it adds noise: a clause."""
-    return f"{spelled(made)} puts that before the noise"
-
-
 def carried_unseen(carried: Place, runs: int) -> str:
     """That sums of earlier rounds are carried on, and no run shows what that costs: a clause."""
     return (
@@ -155,11 +150,6 @@ def too_far(clip: float | None, *, own: bool = False) -> str:
     ``own``: nobody stated it; the code is given it, and its noise is right for it.
     """
     return f", more than the code's own bound of {clip:.4g}" if own else f", more than the stated bound of {clip:g}"
-
-
-def multiplied_by(at: Place) -> str:
-    """That the number by which it is clipped is not its own: a clause."""
-    return f" (it is multiplied by a number that comes from {spelled(at)})"
 
 
 def held_again(at: Place) -> str:

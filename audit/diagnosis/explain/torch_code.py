@@ -61,7 +61,6 @@ from audit.diagnosis.explain.sentences import (
     in_every_batch,
     led,
     mixed,
-    multiplied_by,
     noise_scale,
     not_followed,
     too_far,
@@ -222,7 +221,9 @@ def _too_little(
     due, cost, more, after, known = words["due"], words["cost"], "", "", None
     least, most = cost.between
     uneven = most > (1 + SLACK) * least
-    own = None if uneven or cost.shared or "carried" in places else _own_bound(stated, cost, once_more)
+    own = None
+    if not (uneven or cost.shared or "carried" in places):
+        own = own_bound(once_more, stated, deviation=cost.deviation, sensitivity=cost.sensitivity)
     stated = stated if own is None else dataclasses.replace(stated, clip=own)
     exceeds = stated.clip is not None and cost.sensitivity > stated.reach * stated.clip * (1 + SLACK)
     bound, (largest, many) = implied_bound(stated, None if uneven else most), cost.largest
@@ -255,7 +256,7 @@ def _too_little(
             more += since
         elif exceeds and not apart and cost.top.measured and not cost.top.copied and "repeated" not in places:
             lead = place(cost.top.measured)
-            more += multiplied_by(lead)
+            more += f" (it is multiplied by a number that comes from {spelled(lead)})"
         times = cost.sensitivity / (stated.reach * stated.clip) if stated.clip else 0.0
         # as many clipping norms as there are parts of the batch that hold it
         rightly = not cost.weights and abs(times - words["times"]) <= SLACK * times
@@ -306,14 +307,6 @@ def _bounds(stated: Stated, cost: Any, once_more: Callable[..., None]) -> list[f
         return [stated.clip]
     moved = cost.sensitivity / stated.reach
     return [moved, *sorted(one for one in bounds_given(once_more) if one > moved)]
-
-
-def _own_bound(stated: Stated, cost: Any, once_more: Callable[..., None]) -> float | None:
-    """The clipping norm that the noise is right for, where nobody stated one and the code is given that one."""
-    if stated.clip is not None or not stated.due:
-        return None
-    covered, moved = (length / stated.reach for length in (cost.deviation / stated.due, cost.sensitivity))
-    return own_bound(once_more, covered=covered, moved=moved)
 
 
 def _noise_scale(

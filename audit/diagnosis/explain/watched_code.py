@@ -101,16 +101,21 @@ def _held(code: Callable[[], object], number: float, fields: bool) -> dict[Held,
 
 def _holders(frame: FrameType, number: float) -> Iterator[tuple[object, str]]:
     for name, value in frame.f_locals.items():
-        if _is(value, number):
+        if is_number(value, number, SAME):
             yield frame, name
         fields = getattr(value, "__dict__", None)
         if isinstance(fields, dict) and len(fields) <= MOST_FIELDS:
-            yield from ((id(value), field) for field, inner in [*fields.items()] if _is(inner, number))
+            yield from ((id(value), field) for field, inner in [*fields.items()] if is_number(inner, number, SAME))
 
 
-def _is(value: Any, number: float) -> bool:
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and abs(value - number) <= SAME * abs(number)
+def is_plain(value: Any) -> bool:
+    """Whether it is a number of Python's."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_number(value: Any, number: float, slack: float) -> bool:
+    """Whether it is this one, but for rounding."""
+    return is_plain(value) and abs(value - number) <= slack * abs(number)
 
 
 MOST_HELD = 4096

@@ -16,7 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from audit.diagnosis.explain.places import Frame, Place, is_nested, named_at, names_read, returned_from, statement_at
+from audit.diagnosis.explain.places import (
+    Frame,
+    Place,
+    called,
+    is_nested,
+    named_at,
+    names_read,
+    returned_from,
+    statement_at,
+)
 from audit.diagnosis.explain.watched_code import is_theirs
 from mechanisms.adapters.watched_calls import calls_told_to
 
@@ -61,7 +70,7 @@ def stuck_counter(at: Place) -> tuple[str, Place] | None:
     """
     node = None if at.nearest is None else statement_at(at.nearest)
     calls = [] if node is None else [one for one in ast.walk(node) if isinstance(one, ast.Call)]
-    folds = [one for one in calls if getattr(one.func, "attr", getattr(one.func, "id", "")) == "fold_in"]
+    folds = [one for one in calls if called(one) == "fold_in"]
     for counter in (one.args[1] for one in folds if len(one.args) == 2):
         root = next((one.id for one in ast.walk(counter) if isinstance(one, ast.Name)), None)
         for told in reversed(returned_from(at.own[0])):

@@ -21,7 +21,6 @@ from audit.diagnosis.explain.sentences import (
     due_on_the_pair,
     earlier_rounds,
     held_again,
-    put_before,
     too_far,
     too_little,
 )
@@ -104,7 +103,8 @@ def _earlier(program: Program, top: Release, readers: set[Reader]) -> Cause:
     more = earlier_rounds(carried, lead)
     part = called_in_turn(carried, top.at)
     made = None if part is NOWHERE else maker(program.trace_again, part)
-    return Cause(lead=lead, more=more) if made is None else Cause(lead=made, more=f"{more}; {put_before(made)}")
+    put = "" if made is None else f"; {spelled(made)} puts that before the noise"
+    return Cause(lead=made or lead, more=f"{more}{put}")
 
 
 def _cause(
@@ -112,7 +112,8 @@ def _cause(
 ) -> Cause:
     """A record that moves more than it may, or else noise that is too small."""
     top = max(releases, key=lambda release: release.cost)
-    own = None if uneven else _own_bound(program, releases, stated)
+    measured = {"deviation": deviation(releases), "sensitivity": sensitivity(releases)}
+    own = None if uneven else own_bound(program.trace_again, stated, **measured)
     clip = stated.clip if own is None else own
     exceeds = _exceeds(releases, program, clip)
     longest = max(deviation([release]) for release in releases)
@@ -163,14 +164,6 @@ def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:
     rounds = [releases for run in runs for releases in by_round(program, run).values()]
     fresh = [own for own in rounds if cost(own) > 0 and not any(release.carried for release in own)]
     return bool(fresh) and not any(falls_short(own, due) for own in fresh)
-
-
-def _own_bound(program: Program, releases: Sequence[Release], stated: Stated) -> float | None:
-    """The clipping norm that the noise is right for, where nobody stated one and the code is given that one."""
-    if stated.clip is not None or not stated.due:
-        return None
-    covered, moved = (length / stated.reach for length in (deviation(releases) / stated.due, sensitivity(releases)))
-    return own_bound(program.trace_again, covered=covered, moved=moved)
 
 
 def _summed(releases: Sequence[Release]) -> float:
