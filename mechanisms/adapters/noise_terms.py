@@ -29,10 +29,16 @@ NEGLIGIBLE = 1e-5
 class Terms:
     """Every coordinate as a sum of numbers of variance 1, by their numbers, times coefficients, along the last axis."""
 
-    numbers: np.ndarray
+    numbers: Any
+    """An array; None where they are not known or too many: then every coordinate has one of its own, and no other."""
     times: np.ndarray
 
-    @property
+    @functools.cached_property
+    def alone(self) -> Terms:
+        """The same if no coordinate had a number of another's."""
+        return self if self.numbers is None else Terms(None, np.sqrt(self.variance)[..., None])
+
+    @functools.cached_property
     def variance(self) -> np.ndarray:
         """Of every coordinate."""
         if self.times.shape[-1] == 1:
@@ -43,6 +49,8 @@ class Terms:
     @property
     def plain(self) -> bool:
         """Whether no number stands in two coordinates."""
+        if self.numbers is None:
+            return True
         if self.times.shape[-1] == 1 and np.all(np.diff(self.numbers[self.times != 0]) > 0):
             return True
         return bool(np.max(self._stands, initial=0) <= 1)
@@ -80,26 +88,35 @@ class Terms:
 
     def row(self, number: int) -> Terms:
         """One entry along the first axis."""
-        return Terms(self.numbers[number], self.times[number])
+        return self.changed(lambda array: array[number])
 
-    def scaled(self, by: Any) -> Terms | None:
-        """Times a number, or an array that is not larger than the noise."""
+    def scaled(self, by: Any) -> Any:
+        """Times a number or an array; None where that is too large, which noise without numbers never is."""
         by = np.asarray(by, np.float64)
         shape = np.broadcast_shapes(self.times.shape[:-1], by.shape)
-        return Terms(_grown(self.numbers, shape), _grown(self.times, shape) * by[..., None]).bounded()
+        grown = self.changed(lambda array: _grown(array, shape))
+        return Terms(grown.numbers, grown.times * by[..., None]).bounded()
 
     def reshaped(self, shape: Sequence[int]) -> Terms:
         """In another form."""
-        return Terms(*(array.reshape(*shape, array.shape[-1]) for array in (self.numbers, self.times)))
+        return self.changed(lambda array: array.reshape(*shape, array.shape[-1]))
 
-    def plus(self, other: Terms) -> Terms | None:
-        """The sum of both."""
+    def changed(self, change: Callable[[np.ndarray], np.ndarray]) -> Terms:
+        """With other coordinates, or in another order."""
+        return Terms(None if self.numbers is None else change(self.numbers), change(self.times))
+
+    def plus(self, other: Terms) -> Any:
+        """The sum of both, or None, as before."""
+        if self.numbers is None or other.numbers is None:
+            return Terms(None, np.sqrt(self.variance + other.variance)[..., None])
         shape = np.broadcast_shapes(self.times.shape[:-1], other.times.shape[:-1])
         parts = [(_grown(one.numbers, shape), _grown(one.times, shape)) for one in (self, other)]
         return Terms(*(np.concatenate(pair, axis=-1) for pair in zip(*parts, strict=True))).bounded()
 
-    def summed(self, axes: Sequence[int]) -> Terms | None:
-        """Over some axes."""
+    def summed(self, axes: Sequence[int]) -> Any:
+        """Over some axes, or None, as before."""
+        if self.numbers is None:
+            return Terms(None, np.sqrt(np.sum(self.variance, axis=tuple(axes)))[..., None])
         last = self.times.ndim - 1
         kept = [axis for axis in range(last) if axis not in axes]
         order, shape = [*kept, *axes, last], [self.times.shape[axis] for axis in kept]
@@ -109,7 +126,7 @@ class Terms:
     def cumulated(self, axis: int, *, reverse: bool) -> Terms | None:
         """Every entry with all before it along an axis, or behind it."""
         size = self.times.shape[axis]
-        if self.times.size * size > MOST_TERMS:
+        if self.numbers is None or self.times.size * size > MOST_TERMS:
             return None
         before = np.tri(size).T if reverse else np.tri(size)
         by = np.expand_dims(before, [k for k in range(self.times.ndim + 1) if k not in (axis, axis + 1)])
@@ -146,7 +163,7 @@ class Terms:
 
     def bounded(self) -> Terms | None:
         """The same, or None where it is too large to be kept."""
-        return self if self.times.size <= MOST_TERMS else None
+        return self if self.numbers is None or self.times.size <= MOST_TERMS else None
 
 
 def of_terms(move: Callable[[Sequence[np.ndarray | None]], Any], parts: Sequence[Terms | None]) -> Terms | None:
@@ -163,6 +180,9 @@ def of_terms(move: Callable[[Sequence[np.ndarray | None]], Any], parts: Sequence
         return None
     rows, places = [part for part in parts if part is not None], np.asarray(found).astype(np.int64)
     most = max(part.times.shape[-1] for part in rows)
+    if any(part.numbers is None for part in rows):
+        deviations = [np.zeros(1), *(np.sqrt(part.variance).ravel() for part in rows)]
+        return Terms(None, np.concatenate(deviations)[places][..., None])
     if places.size * most > MOST_TERMS:
         return None
     numbers, times = np.zeros((ends[-1] + 1, most), np.int64), np.zeros((ends[-1] + 1, most))
@@ -190,6 +210,12 @@ def total(parts: Sequence[Terms | None]) -> Terms | None:
     for part in parts[1:]:
         found = None if found is None or part is None else found.plus(part)
     return found
+
+
+def together(one: Terms, other: Terms, factor: float = 1.0) -> Terms:
+    """One and so many times the other, each coordinate by itself where that is too large to be kept."""
+    times = other.scaled(factor) or other.alone.scaled(factor)
+    return one.plus(times) or one.alone.plus(times.alone)
 
 
 def side_by_side(parts: Sequence[Terms | None], shape: Sequence[int]) -> Terms | None:

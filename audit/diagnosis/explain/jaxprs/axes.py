@@ -11,20 +11,8 @@ import numpy as np
 from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, rounding
 
 SUMMING = frozenset(
-    {
-        "reduce_sum",
-        "dot_general",
-        "reduce_max",
-        "reduce_min",
-        "reduce_prod",
-        "reduce_and",
-        "reduce_or",
-        "argmax",
-        "argmin",
-        "conv_general_dilated",
-        "scatter-add",
-        "scatter_add",
-    }
+    {"reduce_sum", "dot_general", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "argmax"}
+    | {"argmin", "conv_general_dilated", "scatter-add", "scatter_add"}
 )
 """Equations that take records together when the records' axis is gone after them."""
 FILLING = frozenset({"pad", "concatenate"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from mechanisms.adapters.noise_terms import Terms
 from mechanisms.adapters.pytorch.replay.stacks import Stack
-from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, nothing, seen, seen_through
+from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, nothing, seen, variance_in
 from mechanisms.adapters.pytorch.replay.weights import Number, Weight
 
 PURGE_EVERY = 4096
@@ -25,16 +26,15 @@ ROUNDING = 1e-6
 
 @dataclasses.dataclass(eq=False)
 class Event:
-    """One release: how far the two sides were apart where noise met data, and the variance of that noise."""
+    """One release: how far the two sides were apart where noise met data, and that noise."""
 
     stack: Stack
     origin: Stack
     draw: Stack
     round: int
     difference: torch.Tensor
-    variance: torch.Tensor
-    terms: Terms | None = None
-    """Its noise as a linear map of independent numbers, where that is known."""
+    terms: Terms
+    """Its noise as a linear map of independent numbers."""
     shared: Stack = ()
     """Where one of them came to stand in several coordinates."""
     mixed: Stack = ()
@@ -67,6 +67,11 @@ class Event:
     parts: tuple[Event, ...] = ()
     """The releases that it is a sum of."""
 
+    @functools.cached_property
+    def variance(self) -> torch.Tensor:
+        """Of its noise."""
+        return variance_in(self.terms)
+
     @property
     def leaves(self) -> set[Event]:
         """The releases that it is made of in the end, or itself."""
@@ -80,7 +85,7 @@ class Event:
 
 @dataclasses.dataclass(eq=False)
 class Cell:
-    """Of one storage. ``variance`` has an element for each of the storage's: NaN where noise is there but unknown."""
+    """Of one storage."""
 
     data: bool = False
     ragged: bool = False
@@ -131,9 +136,8 @@ class Cell:
     """In which records were summed."""
     carried: Stack = ()
     """Where a sum of an earlier round was added to a later one."""
-    variance: torch.Tensor | None = None
     terms: Terms | None = None
-    """The noise of each of its elements as a sum of independent numbers, where that is known."""
+    """The noise of each element of the storage; None where it has none."""
     shared: Stack = ()
     """Where one of them came to stand in several elements."""
     drawn: Stack = ()
@@ -159,7 +163,7 @@ class Cell:
     @property
     def noise(self) -> bool:
         """Whether it holds noise and nothing of the data."""
-        return self.variance is not None and not self.data
+        return self.terms is not None and not self.data
 
     @property
     def covered(self) -> bool:
@@ -168,9 +172,10 @@ class Cell:
 
     def looked_over(self, where: Stack) -> Cell:
         """The same after something was done to its noise: whether that made it uneven."""
-        if self.variance is None:
+        if self.terms is None:
             return self
-        least, most = torch.aminmax(self.variance) if self.variance.numel() else (0.0, 0.0)
+        variance = variance_in(self.terms)
+        least, most = torch.aminmax(variance) if variance.numel() else (0.0, 0.0)
         even = bool(most - least <= ROUNDING * most)
         return dataclasses.replace(self, uneven=() if even else self.uneven or where)
 
@@ -207,45 +212,27 @@ class Memory:
                 del self._cells[key]
 
 
-def variance_of(cell: Cell | None, tensor: torch.Tensor) -> torch.Tensor:
-    """Variance of the noise in each element of a tensor."""
-    if cell is None or cell.variance is None:
-        return torch.zeros(tensor.shape)
-    return seen_through(cell.variance, tensor)
-
-
-def terms_of(cell: Cell | None, tensor: torch.Tensor) -> Terms | None:
-    """The noise in each element of a tensor as a sum of independent numbers; None where that is not known."""
-    if cell is None or cell.variance is None:
-        return nothing(*tensor.shape)
-    return None if cell.terms is None else seen(cell.terms, tensor)
-
-
-def shadow(tensor: torch.Tensor, values: Any, before: torch.Tensor | None = None) -> torch.Tensor:
-    """A storage's shadow with these values where the tensor looks, and ``before`` elsewhere."""
-    found = torch.zeros(elements(tensor)) if before is None else before.clone()
-    seen_through(found, tensor).copy_(torch.as_tensor(values, dtype=found.dtype).expand(tensor.shape))
-    return found
+def terms_of(cell: Cell | None, tensor: torch.Tensor) -> Terms:
+    """The noise in each element of a tensor."""
+    return nothing(*tensor.shape) if cell is None or cell.terms is None else seen(cell.terms, tensor)
 
 
 def overwritten(old: Cell | None, out: torch.Tensor, where: Stack) -> Cell | None:
     """What is known of a storage when constants were written over all or a part of it."""
     if old is None or covers(out):
         return None
-    if old.variance is None:
+    if old.terms is None:
         return old
-    terms = laid(out, nothing(*out.shape), old.terms)
-    return dataclasses.replace(old, variance=shadow(out, 0.0, old.variance), terms=terms).looked_over(where)
+    return dataclasses.replace(old, terms=laid(out, nothing(*out.shape), old.terms)).looked_over(where)
 
 
 def merged(new: Cell, old: Cell | None, out: torch.Tensor, where: Stack) -> Cell:
     """What is known of a storage when a part of it was written and the rest is as it was."""
     if old is None:
         return new
-    variance = terms = None
-    if new.variance is not None or old.variance is not None:
-        variance = shadow(out, variance_of(new, out), old.variance)
-        terms = laid(out, terms_of(new, out), nothing(elements(out)) if old.variance is None else old.terms)
+    terms = None
+    if new.terms is not None or old.terms is not None:
+        terms = laid(out, terms_of(new, out), nothing(elements(out)) if old.terms is None else old.terms)
     kept = {name: getattr(new, name) or getattr(old, name) for name in EITHER}
     kept |= {name: getattr(new if getattr(new, of) else old, name) for name, of in BESIDE.items()}
     found = Cell(
@@ -253,7 +240,6 @@ def merged(new: Cell, old: Cell | None, out: torch.Tensor, where: Stack) -> Cell
         bends=new.bends | old.bends,
         weights=tuple(dict.fromkeys((*old.weights, *new.weights))),
         round=max(new.round, old.round),
-        variance=variance,
         terms=terms,
         sized=tuple(dict.fromkeys((*new.sized, *old.sized))),
         draws=new.draws | old.draws,
@@ -309,9 +295,9 @@ class Operation:
         return self.known.get(id(part))
 
     def variance(self, part: torch.Tensor) -> torch.Tensor:
-        """Of the noise in each element of an argument."""
-        return variance_of(self.cell(part), part)
+        """Of the noise in each element of an argument; NaN where it is there and not known."""
+        return variance_in(self.terms(part))
 
-    def terms(self, part: torch.Tensor) -> Terms | None:
-        """The same as a sum of independent numbers; None where that is not known."""
+    def terms(self, part: torch.Tensor) -> Terms:
+        """That noise as a sum of independent numbers."""
         return terms_of(self.cell(part), part)

@@ -16,36 +16,13 @@ from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.watched_calls import calls_told_to
 
 CONTINUOUS = frozenset(
-    [
-        "normal_",
-        "normal",
-        "randn",
-        "randn_like",
-        "rand",
-        "rand_like",
-        "uniform_",
-        "exponential_",
-        "log_normal_",
-        "cauchy_",
-        "geometric_",
-        "poisson",
-        "binomial",
-        "_standard_gamma",
-    ]
+    {"normal_", "normal", "randn", "randn_like", "rand", "rand_like", "uniform_", "exponential_", "log_normal_"}
+    | {"cauchy_", "geometric_", "poisson", "binomial", "_standard_gamma"}
 )
 """What noise may be made of."""
 SELECTING = frozenset(
-    [
-        "bernoulli",
-        "bernoulli_",
-        "randperm",
-        "randint",
-        "randint_like",
-        "random_",
-        "multinomial",
-        "native_dropout",
-        "_fused_dropout",
-    ]
+    {"bernoulli", "bernoulli_", "randperm", "randint", "randint_like", "random_", "multinomial", "native_dropout"}
+    | {"_fused_dropout"}
 )
 """What chooses records or units."""
 DRAWS = CONTINUOUS | SELECTING

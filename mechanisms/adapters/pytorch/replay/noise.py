@@ -1,4 +1,4 @@
-"""How noise goes through an operation: as sums of independent numbers, or its variance alone; NaN is "unknown"."""
+"""How noise goes through an operation: as sums of independent numbers, or coordinate by coordinate."""
 
 from __future__ import annotations
 
@@ -10,133 +10,104 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
-from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, of_terms
-from mechanisms.adapters.pytorch.replay.cells import Operation, shadow
+from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, independent, of_terms
+from mechanisms.adapters.pytorch.replay.cells import Operation
 from mechanisms.adapters.pytorch.replay.draws import UNIFORM
-from mechanisms.adapters.pytorch.replay.storages import nothing, seen_through, tensors_among
+from mechanisms.adapters.pytorch.replay.storages import laid, nothing, seen, tensors_among
 
 ORTHOGONAL = 1e-4
 """Cosine below which two rows of a matrix are at right angles, up to rounding."""
 ADDING = frozenset(("add", "add_", "sub", "sub_", "rsub"))
 SCALING = frozenset(("mul", "mul_", "div", "div_"))
 SAME = frozenset(
-    [
-        "clone",
-        "detach",
-        "_to_copy",
-        "copy_",
-        "contiguous",
-        "lift_fresh",
-        "alias",
-        "neg",
-        "neg_",
-        "_unsafe_view",
-        "squeeze_",
-        "unsqueeze_",
-    ]
+    {"clone", "detach", "_to_copy", "copy_", "contiguous", "lift_fresh", "alias", "neg", "neg_", "_unsafe_view"}
+    | {"squeeze_", "unsqueeze_"}
 )
 """What leaves the deviation of each element as it is."""
 MOVING = frozenset(
-    [
-        "cat",
-        "stack",
-        "index_select",
-        "index",
-        "index_put",
-        "index_fill",
-        "gather",
-        "repeat",
-        "flip",
-        "roll",
-        "slice_scatter",
-        "select_scatter",
-        "masked_fill",
-        "where",
-        "constant_pad_nd",
-        "expand_copy",
-        "tril",
-        "triu",
-        "take_along_dim",
-        "masked_select",
-        "unfold_copy",
-    ]
+    {"cat", "stack", "index_select", "index", "index_put", "index_fill", "gather", "repeat", "flip", "roll"}
+    | {"slice_scatter", "select_scatter", "masked_fill", "where", "constant_pad_nd", "expand_copy", "tril", "triu"}
+    | {"take_along_dim", "masked_select", "unfold_copy"}
 )
 """What moves elements and changes none."""
 NEW = frozenset(
-    [
-        "zeros",
-        "ones",
-        "full",
-        "zeros_like",
-        "ones_like",
-        "empty_like",
-        "full_like",
-        "new_zeros",
-        "new_ones",
-        "new_empty",
-        "new_full",
-        "zero_",
-        "fill_",
-        "new_empty_strided",
-    ]
+    {"zeros", "ones", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones"}
+    | {"new_empty", "new_full", "zero_", "fill_", "new_empty_strided"}
 )
 """What takes a shape and no value from its input."""
 
 
-def drawn_variance(name: str) -> float:
-    """Variance of each element of a draw; NaN where it is not written here."""
-    if name in ("randn", "randn_like"):
-        return 1.0
-    if name in UNIFORM:
-        return 1 / 12
-    return math.nan
+def drawn(name: str, first: int, shape: Sequence[int]) -> Terms:
+    """What a draw gives, with numbers from ``first`` on; of unknown deviation (NaN) where that is not written here."""
+    variance = 1.0 if name in ("randn", "randn_like") else 1 / 12 if name in UNIFORM else math.nan
+    known = None if math.isnan(variance) else independent(first, shape, variance)
+    return _deviation(math.sqrt(variance), shape) if known is None else known
 
 
-def followed(done: Operation) -> Terms | None:
-    """A result of noise and constants as a linear map of independent numbers; None where it is none, or too large."""
-    try:
-        found = _followed(done)
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
-        return None
+def _deviation(deviation: float, shape: Sequence[int]) -> Terms:
+    """Of coordinates of which nobody knows the numbers."""
+    return Terms(None, np.full((*shape, 1), deviation))
+
+
+def followed(done: Operation) -> Terms:
+    """A result of noise and constants, as a linear map of independent numbers.
+
+    Where it is none, or too large, each of its coordinates by itself; NaN where that is not known, either.
+    """
     shape = tuple(done.out.shape)
-    if found is None or found.times.shape[:-1] == shape:
-        return found
-    if found.times[..., 0].size == done.out.numel():
-        return found.reshaped(shape)
-    return found.scaled(np.ones(shape))
+    for alone in (False, True):
+        try:
+            found = _followed(done, alone)
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+            continue
+        if found is not None and found.times[..., 0].size == done.out.numel():
+            return found.reshaped(shape)
+        if found is not None and (spread := found.scaled(np.ones(shape))) is not None:
+            return spread
+    return _deviation(math.nan, shape)
 
 
-def _followed(done: Operation) -> Terms | None:
+def _followed(done: Operation, alone: bool) -> Terms | None:
+    """``alone``: of coordinates each by itself, else of numbers that are known."""
     name, args = done.name, done.args
+    noisy = [part for part in tensors_among(args) if _is_noisy(part, done)]
+    if not noisy:
+        return nothing(*done.out.shape)
+    if not alone and any(done.terms(part).numbers is None for part in noisy):
+        return None
+
+    def terms(part: Any) -> Terms:
+        own = done.terms(part) if isinstance(part, torch.Tensor) else nothing()
+        return own.alone if alone else own
+
     if name in SAME:
-        first = done.terms(args[1] if name == "copy_" else args[0])
-        return first and (first.scaled(-1.0) if name.startswith("neg") else first)
+        first = terms(args[1] if name == "copy_" else args[0])
+        return first.scaled(-1.0) if name.startswith("neg") else first
     if name in ADDING:
         factor = done.kwargs.get("alpha", 1) * (1 if name.startswith("add") else -1)
-        one, other = (_terms(part, done) for part in (args[1::-1] if name == "rsub" else args[:2]))
-        added = other and other.scaled(factor)
-        return one and added and one.plus(added)
+        one, other = args[1::-1] if name == "rsub" else args[:2]
+        added = terms(other).scaled(factor)
+        return None if alone and _of_one_draw(one, other, done) else added and terms(one).plus(added)
     if name in SCALING and len(args) == 2:
-        noisy, factor = _factor(done)
-        first = done.terms(noisy)
-        return first and first.scaled(factor.double().reciprocal() if name.startswith("div") else factor.double())
+        own, factor = _factor(done)
+        return terms(own).scaled(factor.double().reciprocal() if name.startswith("div") else factor.double())
     if name in ("sum", "mean"):
-        first, share = done.terms(args[0]), _share(done)
-        summed = first and first.summed(axes_of(args))
-        return summed and summed.scaled(1 / share)
+        summed = terms(args[0]).summed(axes_of(args))
+        return summed and summed.scaled(1 / _share(done))
     if (moving := name.removesuffix("_")) in MOVING:
-        noisy = [part for part in tensors_among(args) if _is_noisy(part, done)]
-        parts = [done.terms(part) for part in noisy]
-        if any(part is None for part in parts):
-            return None
 
         def move(arrays: Sequence[np.ndarray | None]) -> Any:
             known = {id(part): torch.as_tensor(array) for part, array in zip(noisy, arrays, strict=True)}
             zeros = tree_map(lambda part: known.get(id(part), _without_noise(part)), args)
             return getattr(torch.ops.aten, moving)(*zeros, **done.kwargs).numpy()
 
-        return of_terms(move, parts)
-    return _multiplied(done) if name in ("mm", "mv", "dot") else None
+        return of_terms(move, list(map(terms, noisy)))
+    if not alone:
+        return _multiplied(done) if name in ("mm", "mv", "dot") else None
+    if name not in ("mm", "mv", "bmm", "dot") or len(noisy) != 1 or not _turned(args, noisy[0], done):
+        return None
+    squares = [done.variance(part) if part is noisy[0] else part.detach().float() ** 2 for part in args]
+    return Terms(None, getattr(torch, name)(*squares).sqrt().double().numpy()[..., None])
 
 
 def _multiplied(done: Operation) -> Terms | None:
@@ -144,7 +115,7 @@ def _multiplied(done: Operation) -> Terms | None:
     left, right = done.args
     first, wide = _is_noisy(left, done), right.dim() == 2
     terms, by = (done.terms(left), right) if first else (done.terms(right), left)
-    if first == _is_noisy(right, done) or terms is None:
+    if first == _is_noisy(right, done):
         return None
     if wide:
         # rows, what is summed over, columns
@@ -155,10 +126,6 @@ def _multiplied(done: Operation) -> Terms | None:
         return None
     scaled = terms.scaled(by.detach().double())
     return scaled and scaled.summed([1 if wide else len(shape) - 1])
-
-
-def _terms(part: Any, done: Operation) -> Terms | None:
-    return done.terms(part) if isinstance(part, torch.Tensor) else nothing()
 
 
 def _without_noise(part: Any) -> Any:
@@ -179,39 +146,6 @@ def _share(done: Operation) -> int:
     return max(1, done.args[0].numel() // max(1, done.out.numel())) if done.name == "mean" else 1
 
 
-def carried(done: Operation) -> torch.Tensor:
-    """Variance of the elements of a result of noise and constants."""
-    try:
-        found = _carried(done)
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
-        found = None
-    return torch.full(done.out.shape, math.nan) if found is None else found
-
-
-def _carried(done: Operation) -> Any:
-    name, args, shape = done.name, done.args, done.out.shape
-    if name in SAME:
-        return done.variance(args[1] if name == "copy_" else args[0]).expand(shape)
-    if name in ADDING:
-        factor = done.kwargs.get("alpha", 1)
-        one, other = (args[1], args[0]) if name == "rsub" else (args[0], args[1])
-        if _of_one_draw(one, other, done):
-            return None
-        return _known(one, done) + factor**2 * _known(other, done) + torch.zeros(shape)
-    if name in SCALING and len(args) == 2:
-        return _scaled(done).expand(shape)
-    if name in ("sum", "mean"):
-        return torch.sum(done.variance(args[0]), *args[1:]) / _share(done) ** 2
-    if (moving := name.removesuffix("_")) in MOVING:
-        return getattr(torch.ops.aten, moving)(*tree_map(lambda part: _moved(part, done), args), **done.kwargs)
-    if name in ("mm", "mv", "bmm", "dot"):
-        noisy = [_is_noisy(part, done) for part in args]
-        if sum(noisy) == 1 and _turned(args, noisy, done):
-            squares = (_known(part, done) if own else part.float() ** 2 for part, own in zip(args, noisy, strict=True))
-            return getattr(torch, name)(*squares)
-    return None
-
-
 def _of_one_draw(one: Any, other: Any, done: Operation) -> bool:
     """Whether two noises may hold the same numbers, as noise and its mean do; separate parts of one tensor do not."""
     left, right = (done.cell(part) if isinstance(part, torch.Tensor) else None for part in (one, other))
@@ -219,26 +153,20 @@ def _of_one_draw(one: Any, other: Any, done: Operation) -> bool:
         return False
     if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
         return True
-    return bool(seen_through(shadow(one, 1.0), other).any())
+    return bool(seen(laid(one, _deviation(1.0, one.shape)), other).times.any())
 
 
-def _turned(args: tuple[torch.Tensor, ...], noisy: list[bool], done: Operation) -> bool:
+def _turned(args: tuple[torch.Tensor, ...], noisy: torch.Tensor, done: Operation) -> bool:
     """Whether a product leaves the coordinates of even noise independent: a matrix with orthogonal rows or columns."""
-    constant, own = args[noisy.index(False)].float(), done.variance(args[noisy.index(True)])
+    left, right = args
+    constant, own = (right if left is noisy else left).float(), done.variance(noisy)
     if constant.dim() < 2:
         return True
-    matrix = constant.mT if noisy[0] else constant
+    matrix = constant.mT if left is noisy else constant
     gram = matrix @ matrix.mT
     apart = gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1))
     alone = gram.size(-1) == 1
     return alone or bool(own.min() == own.max() and apart.abs().max() <= ORTHOGONAL * gram.abs().max())
-
-
-def _moved(part: Any, done: Operation) -> Any:
-    """The variance of what is moved; numbers that are filled in have none."""
-    if isinstance(part, float):
-        return 0.0
-    return _known(part, done) if _is_real(part) else part
 
 
 def _is_real(part: Any) -> bool:
@@ -246,17 +174,7 @@ def _is_real(part: Any) -> bool:
 
 
 def _is_noisy(part: Any, done: Operation) -> bool:
-    return isinstance(part, torch.Tensor) and bool((done.variance(part) != 0).any())
-
-
-def _known(part: Any, done: Operation) -> Any:
-    return done.variance(part) if isinstance(part, torch.Tensor) else 0.0
-
-
-def _scaled(done: Operation) -> torch.Tensor:
-    noisy, factor = _factor(done)
-    square = factor.float() ** 2
-    return done.variance(noisy) / square if done.name.startswith("div") else done.variance(noisy) * square
+    return isinstance(part, torch.Tensor) and bool(done.terms(part).times.any())
 
 
 def _factor(done: Operation) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,9 +9,9 @@ import math
 import numpy as np
 import torch
 
-from mechanisms.adapters.noise_terms import Terms, total
+from mechanisms.adapters.noise_terms import Terms, together
 from mechanisms.adapters.pytorch.replay import noise, traces
-from mechanisms.adapters.pytorch.replay.cells import Cell, Event, Operation, shadow
+from mechanisms.adapters.pytorch.replay.cells import Cell, Event, Operation
 from mechanisms.adapters.pytorch.replay.draws import Slot
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
 from mechanisms.adapters.pytorch.replay.stacks import Stack
@@ -31,13 +31,11 @@ class Enough(BaseException):
 
 @dataclasses.dataclass(frozen=True)
 class Meeting:
-    """Noise and what it was added to, each with its sign and factor."""
+    """Noise and what it was added to, each with its sign and factor, and both together."""
 
     value: torch.Tensor
     noise: torch.Tensor
-    variance: torch.Tensor
     result: torch.Tensor
-    terms: Terms | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +116,8 @@ class Releases:
         data = cell is not None and cell.data
         if covering.released and not data:
             return None
-        meeting = _meeting(done, place)
-        if covering.released and not meeting.variance.any():
+        meeting, terms = _meeting(done, place)
+        if covering.released and not terms.times.any():
             # a part of a tensor whose noise has met data: more records, or a release that is changed
             return Cell(data=True, summed=done.where, draws=done.draws, opaque=True)
         self.noise |= covering.draws
@@ -127,15 +125,14 @@ class Releases:
         slot = self._ledger.slot(done.where, done.name, "meets")
         self._ledger.phase += 1
         if cell is not None and cell.released and not data:
-            return self._covered_again(done, cell, meeting, covering)
+            return self._covered_again(done, cell, terms, covering)
         if self._reference is None:
             self._keep(slot, meeting)
-        elif not self._compare(self._reference, slot, meeting, done, cell or Cell(), covering):
+        elif not self._compare(slot, meeting, terms, done, cell or Cell(), covering):
             return Cell(data=True, ragged=True, draws=done.draws, opaque=True)
         if cell is None:
             # noise on a constant is noise still, until data meets it
-            kept, terms = shadow(done.out, meeting.variance), laid(done.out, meeting.terms)
-            return dataclasses.replace(covering, variance=kept, terms=terms, released=True, events=())
+            return dataclasses.replace(covering, terms=laid(done.out, terms), released=True, events=())
         self._fresh = True
         self._sums[slot] = meeting.value, covering.draws
         return Cell(released=True, draws=covering.draws, events=tuple(self.events[-1:]), meeting=slot)
@@ -225,7 +222,7 @@ class Releases:
         """Whether a sum of releases is made of nothing but what reaches an output."""
         return bool(event.parts) and all(part in self._told or self._follows(part) for part in event.parts)
 
-    def _covered_again(self, done: Operation, cell: Cell, meeting: Meeting, covering: Cell) -> Cell:
+    def _covered_again(self, done: Operation, cell: Cell, terms: Terms, covering: Cell) -> Cell:
         """More noise on what has some: both count, while nothing was made of it yet."""
         events = [event for event in cell.events if not event.consumed]
         found = Cell(released=True, draws=cell.draws | covering.draws, events=cell.events)
@@ -235,9 +232,7 @@ class Releases:
             self._sums[cell.meeting] = held[0], held[1] | covering.draws
             found.meeting = cell.meeting
         if len(events) == 1 and events[0].difference.shape == done.out.shape:
-            terms = total([events[0].terms, meeting.terms])
-            variance = events[0].variance + meeting.variance if terms is None else variance_in(terms)
-            more = dataclasses.replace(events[0], variance=variance, terms=terms, result=None)
+            more = dataclasses.replace(events[0], terms=together(events[0].terms, terms), result=None)
             events[0].superseded = True
             self.events.append(more)
             found.events = (more,)
@@ -247,18 +242,17 @@ class Releases:
         return found
 
     def _keep(self, slot: Slot, meeting: Meeting) -> None:
-        self._stored += 4 * meeting.result.numel()
+        self._stored += 3 * meeting.result.numel()
         if self._stored > MOST_STORED:
             self.ended = True
             raise Enough
-        kept = (meeting.value, meeting.noise, meeting.variance, meeting.result)
-        value, drawn, variance, result = (part.clone() for part in kept)
-        self.meetings[slot] = Meeting(value, drawn, variance, result)
+        value, drawn, result = (part.clone() for part in (meeting.value, meeting.noise, meeting.result))
+        self.meetings[slot] = Meeting(value, drawn, result)
 
-    def _compare(
-        self, reference: Releases, slot: Slot, meeting: Meeting, done: Operation, cell: Cell, covering: Cell
-    ) -> bool:
+    def _compare(self, slot: Slot, meeting: Meeting, terms: Terms, done: Operation, cell: Cell, covering: Cell) -> bool:
         """Whether this is a release: rows of records that are still apart are none."""
+        reference = self._reference
+        assert reference is not None
         other = reference.meetings.get(slot)
         if other is None and reference.ended and self._ledger.phase > len(reference.meetings):
             raise Enough
@@ -274,7 +268,8 @@ class Releases:
                 self.chosen.append((read, covering.drawn))
             else:
                 self.scaled.append((covering.scaled or done.where, covering.drawn, covering.scale_of))
-        hidden = meeting.variance != 0
+        variance = variance_in(terms)
+        hidden = variance != 0
         apart = _is_moved(meeting.value, other.value, difference)
         if count := int((apart & ~hidden).sum()):
             origin = cell.summed or done.where
@@ -296,8 +291,7 @@ class Releases:
             draw=covering.drawn,
             round=self.round,
             difference=difference,
-            variance=meeting.variance,
-            terms=meeting.terms,
+            terms=terms,
             shared=covering.shared,
             # where released values were changed before, rows may differ for that reason
             mixed=() if cell.changed else cell.mixed,
@@ -309,7 +303,7 @@ class Releases:
             choosing=cell.draws,
             moved=bool(apart.any()),
             result=other.result,
-            standard=(meeting.noise / meeting.variance.sqrt()).flatten()[:MOST_COMPARED],
+            standard=(meeting.noise / variance.sqrt()).flatten()[:MOST_COMPARED],
         )
         self.events.append(event)
         if event.moved:
@@ -332,15 +326,13 @@ def _signs(done: Operation) -> tuple[float, float]:
     return {"a": (1, factor), "s": (1, -factor), "r": (-factor, 1)}[done.name[0]]
 
 
-def _meeting(done: Operation, place: int) -> Meeting:
+def _meeting(done: Operation, place: int) -> tuple[Meeting, Terms]:
     signs = _signs(done)
     parts = [part.detach() * sign for part, sign in zip(done.before[:2], signs, strict=True)]
-    variance = done.variance(done.args[place]) * signs[place] ** 2 + torch.zeros(done.out.shape)
-    shape, terms = done.out.shape, done.terms(done.args[place])
-    terms = terms and terms.scaled(np.full(tuple(shape), signs[place], float))
-    return Meeting(
-        parts[1 - place].expand(shape), parts[place].expand(shape), variance, done.out.detach().clone(), terms
-    )
+    shape, own = done.out.shape, done.terms(done.args[place])
+    sign = np.full(tuple(shape), signs[place], float)
+    both = Meeting(parts[1 - place].expand(shape), parts[place].expand(shape), done.out.detach().clone())
+    return both, own.scaled(sign) or own.alone.scaled(sign)
 
 
 def _joined(done: Operation) -> Event | None:
@@ -354,19 +346,16 @@ def _joined(done: Operation) -> Event | None:
         factor = done.kwargs.get("alpha", 1) * (1 if done.name.startswith("add") else -1)
         if one is other or one.difference.shape != other.difference.shape:
             return None
-        difference, variance = one.difference + factor * other.difference, one.variance + factor**2 * other.variance
-        terms = total([one.terms, other.terms and other.terms.scaled(factor)])
+        difference, terms = one.difference + factor * other.difference, together(one.terms, other.terms, factor)
     elif done.name in ("sum", "mean") and len(own) == 1:
         share = one.difference.numel() // max(1, done.out.numel()) if done.name == "mean" else 1
-        difference, variance = (torch.sum(part, *done.args[1:]) for part in (one.difference, one.variance))
-        difference, variance = difference / share, variance / share**2
-        terms = one.terms and one.terms.summed(noise.axes_of(done.args))
-        terms = terms and terms.reshaped(difference.shape).scaled(1 / share)
+        difference, axes = torch.sum(one.difference, *done.args[1:]) / share, noise.axes_of(done.args)
+        summed = one.terms.summed(axes) or one.terms.alone.summed(axes)
+        terms = summed.reshaped(difference.shape).scaled(1 / share)
     else:
         return None
     moved = any(events[0].moved for _, events in own)
-    variance = variance if terms is None else variance_in(terms)
-    return dataclasses.replace(one, difference=difference, variance=variance, terms=terms, moved=moved, result=None)
+    return dataclasses.replace(one, difference=difference, terms=terms, moved=moved, result=None)
 
 
 def _size(tensor: torch.Tensor) -> float:

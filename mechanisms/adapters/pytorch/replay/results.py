@@ -8,12 +8,12 @@ import dataclasses
 import torch
 
 from mechanisms.adapters.pytorch.replay import noise
-from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, Operation, shadow
+from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, Operation
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.releases import Releases
 from mechanisms.adapters.pytorch.replay.stacks import Stack, in_backward
-from mechanisms.adapters.pytorch.replay.storages import covers, laid, variance_in
+from mechanisms.adapters.pytorch.replay.storages import covers, laid
 from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, multiple, record_sum
 from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number, by_python, measured, weighed
 
@@ -154,11 +154,10 @@ class Results:
         resized = done.name in noise.SCALING and done.where != drawn
         terms = noise.followed(done)
         shared = next((cell.shared for cell in noisy if cell.shared), ())
-        if terms is not None and not shared and not terms.plain:
+        if not shared and not terms.plain:
             spread = (self._spread.get(part) for part, cell in done.pairs if cell.noise and 0 in part.stride())
             shared = next((cell.drawn for cell in spread if cell is not None), done.where)
         found = Cell(
-            variance=shadow(done.out, noise.carried(done) if terms is None else variance_in(terms)),
             terms=laid(done.out, terms),
             shared=shared,
             draws=done.draws,

@@ -6,7 +6,6 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,9 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from mechanisms.adapters.noise_terms import independent
 from mechanisms.adapters.pytorch.replay import noise
-from mechanisms.adapters.pytorch.replay.cells import Cell, Operation, merged, overwritten, shadow
+from mechanisms.adapters.pytorch.replay.cells import Cell, Operation, merged, overwritten
 from mechanisms.adapters.pytorch.replay.draws import (
     CONTINUOUS,
     DRAWS,
@@ -139,7 +137,7 @@ class Run(Results, TorchDispatchMode):
         known = {id(part): self._cell(part) for part in tensors}
         cells = [cell for cell in known.values() if cell is not None]
         before = args
-        if func._schema.is_mutable and any(cell.variance is not None for cell in cells):
+        if func._schema.is_mutable and any(cell.terms is not None for cell in cells):
             before = (_copied(args[0]), *args[1:])
         out = func(*args, **kwargs)
         if name == "_local_scalar_dense" and self._swayed:
@@ -289,11 +287,9 @@ class Run(Results, TorchDispatchMode):
         cell = Cell(draws=frozenset({draw.number}), drawn=where)
         if name in CONTINUOUS and out.is_floating_point():
             old = self.memory.get(out)
-            rest = None if old is None or covers(out) else old.variance
-            variance = noise.drawn_variance(name)
-            cell.variance = shadow(out, variance, rest)
-            fresh = None if math.isnan(variance) else independent(self._drawn, out.shape, variance)
-            cell.terms = laid(out, fresh, nothing(elements(out)) if rest is None else old and old.terms)
+            rest = None if old is None else old.terms
+            fresh = noise.drawn(name, self._drawn, out.shape)
+            cell.terms = laid(out, fresh, nothing(elements(out)) if rest is None else rest)
             self._drawn += out.numel()
             cell.draws |= frozenset() if old is None or covers(out) else old.draws
             cell = cell.looked_over(where)

@@ -32,11 +32,6 @@ def covers(tensor: torch.Tensor) -> bool:
     return tensor.numel() >= elements(tensor)
 
 
-def seen_through(shadow: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a storage's shadow that a tensor looks at."""
-    return shadow.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-
-
 def nothing(*shape: int) -> Terms:
     """No noise."""
     return Terms(np.zeros((*shape, 1), np.int64), np.zeros((*shape, 1)))
@@ -44,17 +39,24 @@ def nothing(*shape: int) -> Terms:
 
 def seen(terms: Terms, tensor: torch.Tensor) -> Terms:
     """The part of a storage's that a tensor looks at."""
-    return Terms(*(_window(array, tensor) for array in (terms.numbers, terms.times)))
+    return terms.changed(lambda array: _window(array, tensor))
 
 
-def laid(tensor: torch.Tensor, values: Terms | None, before: Terms | None = None) -> Terms | None:
-    """A storage's, with these values where the tensor looks, and ``before`` elsewhere; None where some are not known.
+def laid(tensor: torch.Tensor, values: Terms, before: Terms | None = None) -> Terms:
+    """A storage's, with these values where the tensor looks, and ``before`` elsewhere.
 
-    What was before a tensor that is all of its storage does not count.
+    What was before a tensor that is all of its storage does not count. Numbers are known if they are so everywhere.
     """
-    rest = nothing(elements(tensor)) if covers(tensor) else before
-    if values is None or rest is None:
-        return None
+    rest = before
+    if covers(tensor) or rest is None:
+        rest = nothing(elements(tensor)) if covers(tensor) else nothing(elements(tensor)).alone
+    found = None if values.numbers is None or rest.numbers is None else _laid(tensor, values, rest)
+    if found is not None:
+        return found
+    return Terms(None, _written(rest.alone.times, values.alone.times, tensor, 1))
+
+
+def _laid(tensor: torch.Tensor, values: Terms, rest: Terms) -> Terms | None:
     width = max(values.times.shape[-1], rest.times.shape[-1])
     return Terms(
         _written(rest.numbers, values.numbers, tensor, width), _written(rest.times, values.times, tensor, width)
@@ -63,7 +65,7 @@ def laid(tensor: torch.Tensor, values: Terms | None, before: Terms | None = None
 
 def side_by_side(parts: Sequence[Terms | None]) -> Terms | None:
     """Coordinates of several tensors, one after the other; None where one is not known, or all are too large."""
-    known = [part for part in parts if part is not None]
+    known = [part for part in parts if part is not None and part.numbers is not None]
     if len(known) < len(parts) or not known:
         return None
     width = max(part.times.shape[-1] for part in known)

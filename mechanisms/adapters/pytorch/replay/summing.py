@@ -18,16 +18,8 @@ STRAIGHT = (
 )
 """Linear in what they are given."""
 WEIGHING = PRODUCTS | frozenset(
-    (
-        "convolution",
-        "convolution_backward",
-        "embedding",
-        "native_layer_norm",
-        "native_group_norm",
-        "native_batch_norm",
-        "mul",
-        "div",
-    )
+    {"convolution", "convolution_backward", "embedding", "native_layer_norm", "native_group_norm"}
+    | {"native_batch_norm", "mul", "div"}
 )
 """Where a drawn tensor that meets data is a weight, and no noise that covers them."""
 
