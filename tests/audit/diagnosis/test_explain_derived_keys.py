@@ -137,3 +137,20 @@ def test_noise_that_is_drawn_twice_and_halved_is_noise():
         return clipped(rows) + (noise[0] + noise[1]) / 2
 
     assert Kind.TOO_LITTLE_NOISE not in {one.kind for one in told(step).findings}
+
+
+def keys_of_the_number(key, rows, again=False):
+    """Batch and noise from a key that the number of records is folded into: on each side it is a fresh key."""
+    own = jax.random.fold_in(key, len(rows))
+    batch, noise = (own, own) if again else jax.random.split(own)
+    taken = jax.random.bernoulli(batch, 0.5, (len(rows), 1))
+    return clipped(taken * rows) + jax.random.normal(noise, (6,))
+
+
+def test_the_number_of_records_in_a_key_changes_no_law_and_is_no_fault():
+    assert not explain(keys_of_the_number, PAIR, key=jax.random.key(0)).findings
+
+
+def test_a_key_of_the_number_of_records_that_serves_twice_is_a_fault_all_the_same():
+    told = explain(lambda key, rows: keys_of_the_number(key, rows, again=True), PAIR, key=jax.random.key(0))
+    assert [one.kind for one in told.findings] == [Kind.KEY_USED_TWICE]

@@ -180,6 +180,8 @@ class Lockstep:
         outs_b = evaluate(other, [value.b for value in ins_b]) if differ or one.params != other.params else outs
         if one.primitive.name in ("random_bits", "random_split"):
             outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
+        if one.primitive.name == "random_fold_in" and _fresh_keys_of_count(ins, ins_b):
+            outs_b = outs
         results = []
         inputs = [*ins, *(value for value in ins_b if not any(value is own for own in ins))]
         for which, (a, b) in enumerate(zip(outs, outs_b, strict=True)):
@@ -396,6 +398,12 @@ class Lockstep:
         each = drawn.size == self.counts[1] * max(1, key.a.size)
         chooses = not each if jnp.issubdtype(drawn.dtype, jnp.signedinteger) else each
         return self.keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied, key.at))
+
+
+def _fresh_keys_of_count(ins: Sequence[Value], ins_b: Sequence[Value]) -> bool:
+    """Whether a random key gets the number of records folded in: on each side a fresh key, so both may be the same."""
+    key = ins[0]
+    return key.random and not key.differs and not any(value.values for value in (*ins, *ins_b))
 
 
 def _all_public(values: Sequence[Value]) -> bool:
