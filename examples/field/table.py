@@ -66,8 +66,9 @@ def tables(records: tuple[AuditRecord, ...]) -> str:
         f"All bounds and verdicts hold together at risk {risk:.3g}; epsilon at the delta of the claim, or 1e-5.",
     ]
     for name in dict.fromkeys(map(library, records)):
-        lines += ["", f"**{name}**", ""]
+        lines += ["", '<details markdown="1">', f"<summary>{name}</summary>", ""]
         lines += [f"- {told}: {_fact(known[name], key)}" for key, told in FACTS if _fact(known[name], key)]
+        lines += ["", "</details>"]
     return "\n".join(lines) + "\n"
 
 
@@ -90,8 +91,14 @@ def _result(record: AuditRecord) -> list[str]:
         readable_p_value(record.p_value),
         f"{record.trials:,}",
         claim,
-        markdown_text(" ".join(looks_wrong(record.diagnoses)[:1])) or "–",
+        markdown_text(_brief(" ".join(looks_wrong(record.diagnoses)[:1]))) or "–",
     ]
+
+
+def _brief(diagnosis: str) -> str:
+    """What was seen, without its interval and without what follows from it: the record has both."""
+    seen, _, follows = re.sub(r" \([^()]*\)", "", diagnosis).rpartition(": ")
+    return seen or follows
 
 
 def _short(claim: str) -> str:

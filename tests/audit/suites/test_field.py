@@ -64,6 +64,7 @@ def test_the_tables_are_made_from_records(table, tmp_path, monkeypatch):
     assert "| 200 | `gaussian(mu=1.0)` |" in text
     assert "- disclosed on: already public" in text
     assert "- disclosed on: nothing found" in text
+    assert text.count("<details") == text.count("</details>") == len({"Opacus", "OpenDP"})
     page = tmp_path / "page.md"
     page.write_text(f"before\n{table.BEGIN}\nwhat was here\n{table.END}\nafter\n")
     save_records(records, tmp_path / "records.json")
@@ -74,3 +75,22 @@ def test_the_tables_are_made_from_records(table, tmp_path, monkeypatch):
     assert written.startswith("before")
     assert written.endswith("after\n")
     assert "what was here" not in written
+
+
+@pytest.mark.parametrize(
+    ("diagnosis", "cell"),
+    [
+        (
+            "the noise is 0.8 times (0.79 to 0.82) as large (deviation 2): it depends.",
+            "the noise is 0.8 times as large",
+        ),
+        (
+            "a.py:102: A value meets data at a.py:102 (a number): noise does not.",
+            "a.py:102: A value meets data at a.py:102",
+        ),
+        ("no cause was found.", "no cause was found."),
+        ("", ""),
+    ],
+)
+def test_a_cell_says_what_was_seen(table, diagnosis, cell):
+    assert table._brief(diagnosis) == cell
