@@ -325,18 +325,17 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
         )
         fix = f" Fix what kept {counted(len(unrun), 'audit')} from running." if unrun else ""
         first = "Check what is vouched for. If it holds, do" if any(record.conditions for record in broken) else "Do"
-        return f"{first} not rely on the promise of {names}{where}{fix}{confirm}"
+        return f"{first} not rely on the promise of {names}{where}{fix}{confirm} {_to_look_at(records)}".rstrip()
     if unrun:
         return f"Fix what kept {listed(unrun, most=3)} from running, and run the same command again."
     if open_ones := [record for record in surprises if record.verdict == "inconclusive"]:
-        return f"Nothing is proven either way. {look_again(open_ones)}"
+        whose = f" about {listed([repr(r.name) for r in open_ones], most=3)}" if len(open_ones) < len(records) else ""
+        undecided = f"Nothing is proven either way{whose}."
+        return " ".join(filter(None, (_to_look_at(records), undecided, look_again(open_ones))))
     if surprises:
-        return ""
-    passed = [record for record in records if record.verdict != "violation"]
-    if shown := [repr(record.name) for record in passed if code_lines(record.diagnoses)]:
-        return f"Look at the lines that a replay of {listed(shown, most=3)} shows; no trial shows them."
-    if shown := [repr(record.name) for record in passed if looks_wrong(record.diagnoses)]:
-        return f"Look at what the outputs of {listed(shown, most=3)} hint at; it is no violation."
+        return _to_look_at(records)
+    if shown := _to_look_at(records):
+        return shown
     known = sum(record.verdict == "violation" for record in records)
     if known:
         return f"Nothing: this suite expects {'the violation' if known == 1 else f'all {known} violations'}."
@@ -347,6 +346,19 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
         if record.verdict == "no_violation_found" and _of_the_user(record):
             return f"Nothing: every verdict is as expected. Keep the {kept} in CI, and let {_replay(record)}."
     return f"Nothing: every verdict is as expected. Keep the {kept} in CI to catch a change that leaks."
+
+
+def _to_look_at(records: tuple[AuditRecord, ...]) -> str:
+    """What a replay or the outputs show of audits without a violation: what is known comes before more trials."""
+    passed = [record for record in records if record.verdict != "violation"]
+    replayed = [repr(record.name) for record in passed if code_lines(record.diagnoses)]
+    hinted = [repr(r.name) for r in passed if not code_lines(r.diagnoses) and looks_wrong(r.diagnoses)]
+    said = []
+    if replayed:
+        said.append(f"Look at the lines that a replay of {listed(replayed, most=3)} shows; no trial shows them.")
+    if hinted:
+        said.append(f"Look at what the outputs of {listed(hinted, most=3)} hint at; it is no violation.")
+    return " ".join(said)
 
 
 def _of_the_user(record: AuditRecord) -> bool:

@@ -205,6 +205,19 @@ def test_a_hint_is_something_to_do(violation):
     assert story((quiet,)).to_do == f"Look at what the outputs of {quiet.name!r} hint at; it is no violation."
 
 
+def test_what_a_replay_shows_comes_before_more_trials_and_beside_a_violation(violation):
+    """'Nothing is proven either way' stood alone where a replay had found half of the noise missing."""
+    line = Diagnosis(
+        question="q", wrong=True, says="half the noise.", p_value=0.0, risk=0.0, assumes="", lines=(("train.py", 5),)
+    )
+    told = "Look at the lines that a replay of 'half' shows; no trial shows them."
+    half = dataclasses.replace(violation, name="half", verdict="inconclusive", reason="too few.", diagnoses=(line,))
+    quiet = dataclasses.replace(violation, verdict="no_violation_found", diagnoses=(), violated_at=None)
+    to_do = story((half, quiet)).to_do
+    assert to_do.startswith(f"{told} Nothing is proven either way about 'half'. ")
+    assert told in story((violation, dataclasses.replace(half, verdict="no_violation_found"))).to_do
+
+
 def test_violations_that_the_suite_expects_are_counted_apart(violation):
     control = dataclasses.replace(violation, expect="violation")
     quiet = dataclasses.replace(violation, verdict="no_violation_found", expect="no_violation_found", violated_at=None)
