@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import pathlib
 
 import jax
+import jax.numpy as jnp
 import pytest
 
+from audit.conformance import SubsampledGaussianConformance
 from audit.conformance.cases import STEP_CASES, TRAINING_CASES
 from audit.diagnosis.explain import Kind, explain
 from audit.diagnosis.explain.jaxprs import group_clipping
@@ -55,6 +58,31 @@ def test_a_bug_is_named_at_a_line_of_the_library(library, bug, case, kind):
     found = told(library, bug, case).suspicions[0]
     assert found.kind == kind
     assert found.lines[0][0].endswith((f"{library}_library.py", "shared.py")), "shared.py reckons the deviation"
+
+
+def add_noise(key, total, stddev):
+    return total + 0.3 * stddev * jax.random.normal(key, total.shape)
+
+
+class Helped(SubsampledGaussianConformance):
+    """Its library's helper is given the right deviation and makes less of it."""
+
+    def make_step(self, *, rate, clip, noise_multiplier):
+        def step(key, gradients):
+            lengths = jnp.linalg.norm(gradients, axis=1, keepdims=True)
+            return add_noise(key, (gradients / jnp.maximum(1.0, lengths / clip)).sum(0), noise_multiplier * clip)
+
+        return step
+
+
+def test_the_library_comes_before_the_test_that_calls_it():
+    """JAX kept what it had traced of the step, so no call of it was seen, and the class of the test stood first."""
+    stated = CASES["dense"]
+    pair = stated.neighbours((12,), "add_remove")
+    step = Helped()._mechanism(stated.settings(), None)
+    found = explain(step, pair, key=jax.random.key(0), claim=stated.claim("add_remove")).suspicions[0]
+    assert found.lines[0] == (__file__, inspect.getsourcelines(add_noise)[1] + 1)
+    assert "the deviation should be 2." in found.says
 
 
 @pytest.mark.parametrize("library", ["jax", "torch"])

@@ -76,7 +76,8 @@ class Program:
 
     def trace_again(self) -> None:
         """Run the user's Python once more, as far as JAX has not kept what it traced."""
-        jax.make_jaxpr(self.function)(jax.random.key(0), self.sides[0])
+        # of a function that it knows JAX keeps the trace, and nothing would run
+        jax.make_jaxpr(lambda *given: self.function(*given))(jax.random.key(0), self.sides[0])
 
     def hands(self) -> Hands:
         """Who handed out keys while that ran."""
