@@ -154,3 +154,30 @@ def test_the_number_of_records_in_a_key_changes_no_law_and_is_no_fault():
 def test_a_key_of_the_number_of_records_that_serves_twice_is_a_fault_all_the_same():
     told = explain(lambda key, rows: keys_of_the_number(key, rows, again=True), PAIR, key=jax.random.key(0))
     assert [one.kind for one in told.findings] == [Kind.KEY_USED_TWICE]
+
+
+def beside_keys(uses, many=1):
+    """Noise is drawn from keys that are also split for a loop, which draws from its keys or does not."""
+
+    def step(key, rows):
+        keys, total = jax.random.split(key, many), clipped(rows)
+        noise = normals(keys).mean(0) * many**0.5
+        own = jax.vmap(lambda one: jax.random.split(one, 2))(keys)[0]  # wrong
+
+        def body(kept, given):
+            number, one = given
+            return kept, number + (normal(one) if uses else 0.0)
+
+        drawn = jax.lax.scan(body, 0, (jnp.arange(2.0), own))[1]
+        return total[:3] + noise, total[3:] + drawn.mean() + normal(jax.random.fold_in(key, 7))
+
+    return step
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_a_key_that_is_split_into_keys_which_nobody_draws_from_serves_once(many):
+    assert told(beside_keys(uses=False, many=many)).is_as_stated(1.0)
+    found = told(beside_keys(uses=True, many=many)).findings[0]
+    lines, start = inspect.getsourcelines(beside_keys)
+    wrong = start + next(number for number, line in enumerate(lines) if "# wrong" in line)
+    assert (found.kind, found.lines[0]) == (Kind.KEY_USED_TWICE, (__file__, wrong)), found

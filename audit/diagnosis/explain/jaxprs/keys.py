@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -94,8 +95,7 @@ class Keys:
     def derived(self, key: Value, place: Place, parents: Sequence[Value] = ()) -> None:
         """Remember where keys were derived; those that came from there before are copies."""
         own = [(place.own, words) for words in _words(key)]
-        before = [words for parent in parents[:1] if is_key(parent.a) for words in _words(parent)]
-        self._from.update({words: before[0] for _, words in own} if len(before) == 1 else {})
+        self._from.update(_origins(key, parents[0]) if parents and is_key(parents[0].a) else {})
         if key.copied is None and any(one in self._made for one in own):
             key.copied = place
             self._again.add(place)
@@ -161,9 +161,12 @@ class Keys:
 
         ``hands`` watches the user's Python: it shows who handed the key out.
         """
+        covering = frozenset().union(*(release.covering for release in releases))
+        choosing = frozenset().union(*(release.choosing for release in releases)) - covering
+        unused = self._thrown_away - covering - choosing
         told: set[bytes] = set()
         for words, pair in self._both.items():
-            if not self._follows(words, told):
+            if self._children_are_drawn_from(words, unused) and not self._follows(words, told):
                 self._tell(pair, words, told, hands)
         for pair, one, other in self._same_noise:
             uses = self._uses.items()
@@ -179,9 +182,7 @@ class Keys:
                 one, other = (self.draws[number] for number in numbers[:2])
                 pair = Pair(first=one.at, second=other.at, how=how, copied=other.copied)
                 self._tell(pair, words, told, hands)
-        covering = frozenset().union(*(release.covering for release in releases))
-        choosing = frozenset().union(*(release.choosing for release in releases)) - covering
-        for numbers, words in self._shared(self._thrown_away - covering - choosing):
+        for numbers, words in self._shared(unused):
             one, other = (self.draws[number] for number in numbers)
             together = one.row is not None and other.row is not None
             rounds = _rounds_apart(*numbers, releases, together) if one.chooses and other.chooses else None
@@ -232,6 +233,13 @@ class Keys:
         if first.own == second.own and first.entered is not None and first.entered == second.entered:
             return
         self._both.setdefault(words, Pair(first=first, second=second, how=BOTH, chooses=chooses))
+
+    def _children_are_drawn_from(self, words: bytes, unused: set[int]) -> bool:
+        """Whether numbers are drawn from a key that comes from another one, or nobody knows which keys do."""
+        drawn = (own for own, numbers in self._uses.items() if not unused.issuperset(numbers))
+        return words not in self._from.values() or any(
+            words in itertools.islice(self._line(own), 1, None) for own in drawn
+        )
 
     def _follows(self, words: bytes | None, told: set[bytes]) -> bool:
         """Whether it was said of a key, or of one that it was derived from, that it serves twice."""
@@ -364,6 +372,16 @@ def _words(key: Value) -> Iterator[bytes]:
     words = host(key.b)
     for row in words.reshape(-1, words.shape[-1])[:MOST_KEYS]:
         yield row.tobytes()
+
+
+def _origins(keys: Value, given: Value) -> dict[bytes, bytes]:
+    """The key that each of some was derived from; nothing where their order does not tell."""
+    shape = np.shape(given.b)
+    if np.shape(keys.b)[: len(shape)] != shape or not np.size(given.b):
+        return {}
+    each = np.size(keys.b) // np.size(given.b)
+    before = list(_words(given))
+    return {words: before[number // each] for number, words in enumerate(_words(keys))}
 
 
 def _step(path: tuple[int, ...]) -> str:
