@@ -157,9 +157,14 @@ def own_bound(code: Callable[[], object], stated: Any, *, deviation: float, sens
     return next((one for one in given if abs(one - covered) <= SAME * covered), None)
 
 
-def returned_at(code: Callable[[], object], number: float) -> Place:
-    """The line of a function that returns a number which it was not given; NOWHERE if none does."""
+def returned_at(code: Callable[[], object], number: float, called: Frame | None = None) -> Place:
+    """The line of a function that returns a number which it was not given; NOWHERE if none does.
+
+    With ``called`` only of one that is called at this line.
+    """
     for own in _watched(code)[1]:
+        if called not in (None, *own.by.callers[:1]):
+            continue
         if _near(number, [own.number]) and not own.by.has(number):
             return Place(own=((own.by.path, own.line),))
     return NOWHERE

@@ -49,6 +49,7 @@ from audit.diagnosis.explain.places import (
     statement_around,
     taken_apart,
 )
+from audit.diagnosis.explain.python_factors import factor_went_wrong
 from audit.diagnosis.explain.sentences import (
     after_sum,
     changed_after_release,
@@ -69,7 +70,7 @@ from audit.diagnosis.explain.sentences import (
     used_twice,
 )
 from audit.diagnosis.explain.watched_code import made_at, repeated_at
-from audit.diagnosis.explain.wrong_lengths import SLACK, each_alone, wrong_factor
+from audit.diagnosis.explain.wrong_lengths import SLACK, each_alone
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise
@@ -248,7 +249,7 @@ def _too_little(
         if apart and len(made) > 1:
             lead = taken_apart(made)
             more += f" ({spelled(lead)})"
-        elif exceeds and (wrong := wrong_factor(cost, stated.clip)) is not None:
+        elif exceeds and (wrong := factor_went_wrong(cost, stated.clip, functools.partial(again, 1))) is not None:
             lead, since = wrong
             more += since
         elif exceeds and not apart and (alone := each_alone(cost.weights, once_more)) is not None:
@@ -375,7 +376,11 @@ def _finding(
         told = led(mixed(**{"through": by, **places}), built)
         return told if by else _with(told, reduced_otherwise(once_more))
     if fact.kind == Kind.NOT_CLIPPED:
-        return found(Kind(fact.kind), origin=places["origin"], at=places["at"], made="summed", **fact.words)
+        words = {name: word for name, word in fact.words.items() if name != "cost"}
+        told = found(Kind(fact.kind), origin=places["origin"], at=places["at"], made="summed", **words)
+        wrong = factor_went_wrong(fact.words["cost"], stated.clip, functools.partial(again, 1))
+        lead, since = wrong or (NOWHERE, "")
+        return led(dataclasses.replace(told, says=f"{told.says[:-1]}{since}."), lead)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
         return _too_little(fact.words, places, readers, stated, once_more, again)
     if fact.kind == Kind.IN_EVERY_BATCH:

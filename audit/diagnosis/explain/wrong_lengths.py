@@ -52,18 +52,18 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
     """
     last = reversed(range(len(numbers)))
     if by < 1:
-        at = next((at for at in last if _near(numbers[at].value * by, clip, SAME)), None)
+        at = next((at for at in last if near(numbers[at].value * by, clip, SAME)), None)
     else:
         at = next((at for at in last if not _follows(numbers, at, by, clip)), None)
-    if at is None or not numbers[at].value > 0 or not _near(min(1.0, clip / numbers[at].value), by):
+    if at is None or not numbers[at].value > 0 or not near(min(1.0, clip / numbers[at].value), by):
         return None
-    if _near(numbers[at].value, length):
+    if near(numbers[at].value, length):
         return None
     # a clamp that does nothing hands it on
-    while at and numbers[at].whole and _near(numbers[at - 1].value, numbers[at].value, SAME):
+    while at and numbers[at].whole and near(numbers[at - 1].value, numbers[at].value, SAME):
         at -= 1
     taken = numbers[: at + 1]
-    if _near(taken[-1].value, length**2, SAME) and at + 1 < len(numbers):
+    if near(taken[-1].value, length**2, SAME) and at + 1 < len(numbers):
         # whoever makes squares may do so rightly, and whoever takes them for lengths does not
         lead = NOWHERE if _is_called_length(taken[-1].at) else handed_out(numbers[at + 1].at, taken[-1].at)
         squared = f"the square of its length, {taken[-1].value:.4g}, is taken for its length, {length:.4g}"
@@ -82,15 +82,15 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
 
 def is_measured(numbers: Sequence[Number], length: float) -> bool:
     """Whether the record's length, or the square of it, is among the numbers."""
-    return any(_near(number.value, right) for number in numbers for right in (length, length**2))
+    return any(near(number.value, right) for number in numbers for right in (length, length**2))
 
 
 def _follows(numbers: Sequence[Number], at: int, by: float, clip: float) -> bool:
     """Whether a number is made of a length before it, as the bound over it is, or is the factor or the bound itself."""
     value, before = numbers[at].value, [number.value for number in numbers[:at]]
-    if not before or not value or any(_near(value, one, SAME) for one in (by, 1 / by if by else 0.0, clip)):
+    if not before or not value or any(near(value, one, SAME) for one in (by, 1 / by if by else 0.0, clip)):
         return bool(before)
-    return any(_near(made, value, SAME) for one in before if one for made in (clip / one, 1 / one, one / clip))
+    return any(near(made, value, SAME) for one in before if one for made in (clip / one, 1 / one, one / clip))
 
 
 def _is_called_length(at: Place) -> bool:
@@ -101,10 +101,11 @@ def _is_called_length(at: Place) -> bool:
 def _all_of_it(begun: Sequence[Number], length: float) -> bool:
     """Whether numbers that are lengths, or squares of them, are together the record's."""
     values = [number.value for number in begun]
-    return any(_near(total, length**2) for total in (sum(values), sum(value**2 for value in values)))
+    return any(near(total, length**2) for total in (sum(values), sum(value**2 for value in values)))
 
 
-def _near(one: float, other: float, slack: float = SLACK) -> bool:
+def near(one: float, other: float, slack: float = SLACK) -> bool:
+    """Whether two numbers are one, but for rounding."""
     return abs(one - other) <= slack * abs(other)
 
 
@@ -121,11 +122,14 @@ def wrong_factor(cost: Any, clip: float | None) -> tuple[Place, str] | None:
         Number(place(one.where, len(one.where)), one.value, one.first, one.whole, place(one.joined))
         for one in weights[0].numbers
     ]
+    if by >= 1 and weights[0].read:
+        # Python may have made that of any number that it read
+        return None
     if (wrong := mismeasured(numbers, by, length, clip)) is not None:
         by_others = [place(one.mixed) for one in weights[0].numbers if one.mixed]
         others = f" (that number depends on other records since {spelled(by_others[0])})" if by_others else ""
         return (by_others or [wrong.at])[0], f"{wrong.says}{others}"
-    return (numbers[-1].at, "") if is_measured(numbers, length) else None
+    return (numbers[-1].at, "") if is_measured(numbers, length) and not weights[0].read else None
 
 
 def each_alone(weights: Sequence[Any], once_more: Callable[..., None]) -> tuple[Place, str] | None:

@@ -315,7 +315,8 @@ class Replay(Runs):
         if times > MUCH:
             event = max((other.releases.events[number] for number in moved), key=size_of)
             stacks = {"at": event.stack, "origin": event.origin}
-            self._say("not_clipped", stacks, scale=FACTOR, times=times, leaves=unbounded(other, runs, moved))
+            leaves, cost = unbounded(other, runs, moved), next(round_costs(other.releases.events), None)
+            self._say("not_clipped", stacks, scale=FACTOR, times=times, leaves=leaves, cost=cost)
             return []
         return runs
 

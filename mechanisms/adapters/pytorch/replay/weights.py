@@ -51,6 +51,8 @@ class Weight:
     by: float
     numbers: Numbers
     """Of which that number was made, in order; it is the last."""
+    read: bool = False
+    """Whether Python read those numbers, and made of them what it liked."""
 
 
 def weighed(
@@ -97,7 +99,7 @@ def by_python(done: Any, reads: Sequence[Number]) -> Weight | None:
     if cell is None or not cell.data or cell.row != WHOLE:
         return None
     by = (1 / factor if factor else math.inf) if done.name.startswith("div") else factor
-    return Weight(done.where, float(part.detach().double().norm()), by, tuple(reads))
+    return Weight(done.where, float(part.detach().double().norm()), by, tuple(reads), read=True)
 
 
 def measured(done: Any) -> Stack:

@@ -1,0 +1,111 @@
+"""Factors that Python computes of lengths which it read: the wrong line is named, and a right length is not accused."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import jax
+import pytest
+
+from audit.diagnosis.explain import explain
+from mechanisms import Neighbours, callable_step
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+CLIP, NOISE, PARTS = 0.8, 1.1, (3, 2, 1)
+
+
+def explained(step):
+    x = torch.randn(6, sum(PARTS), generator=torch.Generator().manual_seed(5))
+    # one part alone is shorter than the bound
+    x[-1] = torch.tensor([3.0, -2.0, 1.0, 0.5, -0.4, 0.3])
+    pair = Neighbours(without=x[:-1], with_record=x, relation="add_remove")
+    return explain(callable_step(step), pair, key=jax.random.key(1), clip=CLIP, noise_multiplier=NOISE)
+
+
+def noisy(seed, data, add):
+    torch.manual_seed(seed)
+    totals = [torch.zeros(size) for size in PARTS]
+    for row in data:
+        add(totals, (1.0 * row).split(PARTS))
+    return [total + CLIP * NOISE * torch.randn(total.shape) for total in totals]
+
+
+def squares(parts):
+    return [float((part**2).sum()) for part in parts]
+
+
+def right(totals, parts):
+    length = math.sqrt(sum(squares(parts)))
+    for total, part in zip(totals, parts, strict=True):
+        total.add_(part, alpha=min(1.0, CLIP / (length + 1e-9)))
+
+
+def largest(totals, parts):
+    length = math.sqrt(sum(squares(parts)))
+    scale = max(1.0, CLIP / length)  # wrong
+    for total, part in zip(totals, parts, strict=True):
+        total.add_(part, alpha=scale)
+
+
+def largest_where_it_is_used(totals, parts):
+    length = math.sqrt(sum(squares(parts)))
+    for total, part in zip(totals, parts, strict=True):
+        total += part * max(1.0, CLIP / length)  # wrong
+
+
+def largest_handed_over(totals, parts):
+    length = math.sqrt(sum(squares(parts)))
+    for total, part in zip(totals, parts, strict=True):
+        scaled(total, part, max(1.0, CLIP / length))  # wrong
+
+
+def scaled(total, part, factor):
+    total.add_(part, alpha=factor)
+
+
+def too_large(length):
+    return min(1.0, 1.3 * CLIP / length)  # wrong
+
+
+def from_a_helper(totals, parts):
+    factor = too_large(math.sqrt(sum(squares(parts))))
+    for total, part in zip(totals, parts, strict=True):
+        total.add_(part, alpha=factor)
+
+
+def of_the_mean_square(totals, parts):
+    own = squares(parts)
+    length = math.sqrt(sum(own) / len(own))  # wrong
+    for total, part in zip(totals, parts, strict=True):
+        total.add_(part, alpha=min(1.0, CLIP / length))
+
+
+def without_the_first(totals, parts):
+    length = math.sqrt(sum(float((part**2).sum()) for part in parts[1:]))  # wrong
+    for total, part in zip(totals, parts, strict=True):
+        total.add_(part, alpha=min(1.0, CLIP / length))
+
+
+WRONG = {
+    largest: "since it is multiplied by 1, the factor of",
+    largest_where_it_is_used: "since it is multiplied by 1, the factor of",
+    largest_handed_over: "since it is multiplied by 1, the factor of",
+    from_a_helper: "the factor of",
+    of_the_mean_square: "makes its length 2.",
+    without_the_first: "measures its length as 0.7071 when it is",
+}
+
+
+@pytest.mark.parametrize("add", WRONG, ids=lambda add: add.__name__)
+def test_the_line_that_makes_the_factor_wrong_stands_first(add):
+    source, start = inspect.getsourcelines(too_large if add is from_a_helper else add)
+    line = start + next(at for at, text in enumerate(source) if "# wrong" in text)
+    first = explained(lambda seed, data: noisy(seed, data, add)).findings[0]
+    assert first.lines[0] == (__file__, line), first
+    assert WRONG[add] in first.says
+
+
+def test_a_right_factor_is_left_alone():
+    assert not explained(lambda seed, data: noisy(seed, data, right)).suspicions
