@@ -130,7 +130,7 @@ def run_audit(
     if costly and expect == "no_violation_found":
         planned = policy or default_policy(None, trials)
         if few := too_few(planned if target is None else planned.aimed_at(target), goal):
-            execution.foreseen(f"{name or step.name}: {few}")
+            execution.foreseen(f"{name or step.name}: {few} `dpsgd-audit plan` says what a number of trials can show.")
     began, started = time.monotonic(), datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     keys = audit_keys(key)
     deadline, resume = execution.deadline, execution.resume

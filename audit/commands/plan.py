@@ -169,7 +169,7 @@ def _print_table(plans: list[AuditPlan]) -> None:
         table.add_row(escape(visible(entry.name)), entry.source, *_cells(entry))
     console.print(table)
     for entry in plans:
-        for said in filter(None, (entry.finds, entry.note)):
+        for said in filter(None, (entry.finds, entry.inconclusive, entry.note)):
             console.print(f"{visible(entry.name)}: {said}", highlight=False, markup=False)
 
 

@@ -32,5 +32,5 @@ def too_few(rule: Policy, goal: Goal) -> str | None:
     enough = f"With the best score {found.trials_needed:,}" if found.trials_needed else "No feasible number of"
     return (
         f"{2 * trials:,} trials can find a violation, but without one the verdict will be 'inconclusive'. "
-        f"{enough} trials would be enough; `dpsgd-audit plan` says what a number of trials can show."
+        f"{enough} trials would be enough."
     )

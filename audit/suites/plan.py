@@ -12,9 +12,12 @@ import numpy as np
 from audit.bounds.betting import pilot_thresholds
 from audit.bounds.clopper_pearson import ErrorCounts
 from audit.claim_fits_pair import require_steps
+from audit.goal import Goal
 from audit.planning import plan as planning
 from audit.planning.plan import Plan, refutable
 from audit.policies.catalogue import default_policy
+from audit.policies.foreseen import too_few
+from audit.policies.policy import Policy
 from audit.power.less_noise import in_its_place, in_so_many_runs, sampled
 from audit.suites.build import Built
 from audit.trials.both_sides import both_sides, is_foreign, steps_taken
@@ -51,6 +54,8 @@ class AuditPlan:
     """To prove a violation, two standard errors of the pilot either way (None: no number); None without a pilot."""
     note: str = ""
     """What to know before a trial is drawn."""
+    inconclusive: str = ""
+    """How many trials it takes, where without a violation the planned ones can only end inconclusive."""
     finds: str = ""
     """Of a claim about sampled batches: the noise multiplier in place of the claimed one that the trials find."""
     gradient_lengths: GradientLengths | None = None
@@ -138,9 +143,19 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
         plan=plan,
         trials_between=between,
         note=note_on(audit, risk=risk, lengths=lengths),
+        inconclusive=_inconclusive(audit, risk),
         finds=_finds(audit.claim, plan),
         gradient_lengths=lengths,
     )
+
+
+def _inconclusive(audit: Built, risk: float) -> str:
+    spec = audit.spec
+    if spec.expect != "no_violation_found":
+        return ""
+    rule = _rule(audit) if spec.target is None else _rule(audit).aimed_at(spec.target)  # type: ignore[arg-type]
+    goal = Goal(claim=audit.claim, delta=spec.delta, trials_per_side=spec.trials // 2, risk=risk)
+    return too_few(rule, goal) or ""
 
 
 def _finds(claim: Claim, plan: Plan) -> str:
@@ -162,10 +177,12 @@ def trials_drawn(audit: Built) -> int:
 
 def _fit_trials(audit: Built) -> int:
     """Outputs on which the thresholds are chosen."""
-    rule = audit.policy or default_policy(
-        known_curve(audit.distinguisher), audit.spec.trials, costly=is_foreign(audit.mechanism)
-    )
-    return rule.fit_trials
+    return _rule(audit).fit_trials
+
+
+def _rule(audit: Built) -> Policy:
+    known = known_curve(audit.distinguisher)
+    return audit.policy or default_policy(known, audit.spec.trials, costly=is_foreign(audit.mechanism))
 
 
 class _Pilot(NamedTuple):

@@ -1,5 +1,6 @@
 """What few trials can end in is said before they are drawn, and what one release is afterwards."""
 
+import json
 import re
 import time
 import warnings
@@ -135,3 +136,26 @@ def test_run_says_it_on_the_terminal_and_once(tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().err
     assert told.count("few: 100 trials can find a violation, but without one the verdict will be 'inconclusive'") == 1
     assert "Warning" not in told
+
+
+SUITE = """
+trials = {trials}
+[[audit]]
+name = "own"
+mechanism = {{ kind = "gaussian_mechanism", noise_multiplier = 1.5 }}
+neighbours = "scalar_pair"
+distinguisher = "projection"
+claim = {{ kind = "subsampled_gaussian", rate = 0.25, noise_multiplier = 1.5 }}
+"""
+
+
+@pytest.mark.parametrize("trials", [FEW, 20_000])
+def test_a_plan_says_that_an_audit_can_only_end_inconclusive(tmp_path, capsys, trials):
+    """`plan` printed 2,000 trials without a word, and `run` ended inconclusive for want of 250."""
+    suite = tmp_path / "suite.toml"
+    suite.write_text(SUITE.format(trials=trials))
+    assert main(["plan", str(suite), "--json"]) == 0
+    (planned,) = json.loads(capsys.readouterr().out)
+    told = f"{trials:,} trials can find a violation, but without one the verdict will be 'inconclusive'."
+    assert planned["inconclusive"].startswith(told) == (trials == FEW)
+    assert "plan` says" not in planned["inconclusive"]
