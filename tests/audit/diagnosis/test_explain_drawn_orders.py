@@ -129,3 +129,44 @@ def test_numbers_that_fill_a_tensor_again_and_again_are_found():
     assert found.kind == Kind.KEY_USED_TWICE
     assert "(2 numbers for 4 coordinates)" in found.says
     assert not explain(joined, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
+
+
+def picked(numbers):
+    """Rows by numbers that are drawn with replacement."""
+    return lambda key, rows: clipped(rows[numbers(key, len(rows))]).sum(0)
+
+
+def scattered(key, rows):
+    return jnp.zeros(len(rows)).at[jax.random.randint(key, (3,), 0, len(rows))].add(1.0) @ clipped(rows)
+
+
+WITH_REPLACEMENT = {
+    "index": picked(lambda key, count: jax.random.randint(key, (3,), 0, count)),
+    "choice": picked(lambda key, count: jax.random.choice(key, count, (3,))),
+    "remainder": picked(lambda key, count: jax.random.randint(key, (3,), 0, 1000) % count),
+    "floor": picked(lambda key, count: jnp.floor(jax.random.uniform(key, (3,)) * count).astype(int)),
+    "scatter": scattered,
+    "loop": lambda key, rows: sum(clipped(rows[i][None])[0] for i in jax.random.randint(key, (3,), 0, len(rows))),
+}
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("total", WITH_REPLACEMENT.values(), ids=WITH_REPLACEMENT)
+def test_numbers_that_pick_rows_are_no_noise(total):
+    def step(key, rows):
+        batch, noise = jax.random.split(key)
+        return total(batch, rows) + jax.random.normal(noise, (4,))
+
+    pair = mechanisms.pair(3 * ROWS[:-1], 3 * ROWS, relation="add_remove")
+    found = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
+    assert [one.kind for one in found] == [Kind.NOT_FOLLOWED], found
+    assert "draw or order their batches differently" in found[0].says
+
+
+def test_whole_numbers_that_are_added_to_the_number_of_records_are_noise():
+    def step(key, rows):
+        noise = jax.random.randint(key, (2,), -8, 9)
+        return jnp.where(noise < 0, -1, 1) * (noise + len(rows))
+
+    (one,) = explain(step, mechanisms.pair(ROWS[:-1], ROWS), key=jax.random.key(0), clip=1.0).rounds
+    assert one.sensitivity == pytest.approx(2**0.5)

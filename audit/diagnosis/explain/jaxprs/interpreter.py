@@ -44,7 +44,7 @@ from audit.diagnosis.explain.jaxprs.loops import beside_padding, row_of, stacked
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.packing import out_of_line
-from audit.diagnosis.explain.jaxprs.pairing import aligned, alone, chosen, constant, constants, coupled, value_of
+from audit.diagnosis.explain.jaxprs.pairing import Picks, aligned, alone, chosen, constant, constants, coupled, value_of
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host, lost_at
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS
@@ -97,6 +97,8 @@ class Lockstep:
         """The outputs of a closed jaxpr, or of an open one without constants; the sides may take different inputs."""
         consts = constants(getattr(a, "consts", ()), getattr(b, "consts", ()))
         a, b = getattr(a, "jaxpr", a), getattr(b, "jaxpr", b)
+        picks = Picks(a, b)
+        ins = list(map(picks.see, a.invars, ins))
         env_a = dict(zip([*a.constvars, *a.invars], [*consts[0], *ins], strict=True))
         env_b = dict(zip([*b.constvars, *b.invars], [*consts[1], *(ins if ins_b is None else ins_b)], strict=True))
 
@@ -124,6 +126,7 @@ class Lockstep:
                 # constants that one side alone has, or has twice
                 ins, ins_b = [value_of(env_a, x) for x in one.invars], [value_of(env_b, x) for x in other.invars]
             outs = self._equation(one, other, ins, ins_b, within)
+            outs = list(map(picks.see, one.outvars, outs))
             env_a.update(zip(one.outvars, outs, strict=True))
             env_b.update(zip(other.outvars, outs, strict=True))
 

@@ -61,6 +61,66 @@ def _signature(equation: Any, within: Within | None) -> tuple[Any, ...]:
     )
 
 
+LOOPS = frozenset({"scan", "while", "cond"})
+
+
+@functools.lru_cache(maxsize=1024)
+def _row_numbers(a: Any, b: Any) -> dict[Any, frozenset[Any]]:
+    """Variables that say which of all records to take, each with those that it is computed from.
+
+    JAX counts negative ones from the end, and so compares them with 0 and adds the number of records.
+    """
+    pairs = [(one, other) for one, other, _ in aligned(a, b, None) if one is not None and other is not None]
+    compared = [one for one, _ in pairs if one.primitive.name == "lt" and _is_number(one, 0)]
+    negative = {own: one.outvars[0] for one in compared for own in _variables(one.invars)}
+    wrapped = []
+    for one, other in pairs:
+        if one.primitive.name != "add" or not negative.keys() & _variables(one.invars[:1]):
+            continue
+        if not _is_number(one) or not _is_number(other) or one.invars[1].val == other.invars[1].val:
+            continue
+        choice = {negative[one.invars[0]], one.invars[0], one.outvars[0]}
+        wrapped += [one.invars[0] for own, _ in pairs if choice <= _variables(own.invars)]
+    return {own: _made_of(own, [one for one, _ in pairs]) for own in wrapped}
+
+
+def _is_number(equation: Any, number: float | None = None) -> bool:
+    """Whether the second operand is a number of the program's, or this one."""
+    last = equation.invars[-1]
+    return isinstance(last, jax_core.Literal) and not np.shape(last.val) and number in (None, last.val)
+
+
+def _made_of(variable: Any, equations: Sequence[Any]) -> frozenset[Any]:
+    found = {variable}
+    for own in reversed(equations):
+        if len(own.outvars) == 1 and own.outvars[0] in found and own.primitive.name not in LOOPS:
+            found |= _variables(own.invars)
+    return frozenset(found)
+
+
+def _variables(atoms: Sequence[Any]) -> set[Any]:
+    return {atom for atom in atoms if not isinstance(atom, jax_core.Literal)}
+
+
+class Picks:
+    """Random numbers that say which records to take: they cover nothing, and N records take others than N + 1."""
+
+    def __init__(self, a: Any, b: Any):
+        self._made_of = _row_numbers(a, b)
+        self._drawn: set[Any] = set()
+
+    def see(self, variable: Any, value: Value) -> Value:
+        """A variable's value, no noise if rows are chosen with it."""
+        if not any(variable in own for own in self._made_of.values()):
+            return value
+        if value.noise:
+            self._drawn.add(variable)
+            value = dataclasses.replace(value, noise=False, variance=None, terms=None)
+        if value.differs and value.tag is None and not self._drawn.isdisjoint(self._made_of.get(variable, ())):
+            value = dataclasses.replace(value, uncoupled=value.uncoupled or value.at)
+        return value
+
+
 def value_of(env: dict[Any, Value], atom: Any) -> Value:
     """What one side of a program knows by a variable, or a number that stands in its text."""
     if isinstance(atom, jax_core.Literal):
