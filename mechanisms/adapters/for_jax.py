@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from guarantees.checks import require, require_takes
+from guarantees.checks import require, require_takes, written_at
 from mechanisms import sampling
 from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
 from mechanisms.contract import RELEASES, Releases, name_of, parameters_of, place_of
@@ -226,6 +226,12 @@ def step_batches(
         if mask is None and index.dtype == jnp.bool_:
             require("sampler", index.shape[-1] == records, f"a boolean for each of the {records} records", index.shape)
             return jnp.broadcast_to(jnp.arange(records), index.shape), index.astype(jnp.float32)
+        if not jnp.issubdtype(index.dtype, jnp.integer):
+            raise TypeError(
+                NO_MASK.format(sampler=f"{name_of(sampler)!r}{written_at(sampler)}", gives=f"{index.dtype} numbers")
+            )
+        if mask is None and index.shape[-1:] == (records,):
+            _require_record_numbers(sampler, records)
         return index, mask
 
     shape = jax.eval_shape(draw, key)[0].shape
@@ -238,6 +244,28 @@ def step_batches(
         return part.reshape(-1, part.shape[-1])[:steps]
 
     return in_order(index), None if mask is None else in_order(mask)
+
+
+NO_MASK = (
+    "sampler must give record numbers, or a boolean for each record: {sampler} gives {gives}. If they say which "
+    "records are in the batch, make them boolean: mask.astype(bool)."
+)
+DRAWN, FEWEST = 16, 3
+"""Batches of a sampler that are looked at, and records from which on a 1 for a later one tells a mask from numbers."""
+
+
+def _require_record_numbers(sampler: Callable[[jax.Array, int], Any], records: int) -> None:
+    """Refuse a mask of whole numbers: read as record numbers it is a batch of the first two records alone."""
+    if records < FEWEST:
+        return
+    with jax.ensure_compile_time_eval():
+        drawn = np.asarray(
+            [sampler(jax.random.fold_in(jax.random.key(INITIAL_SEED), n), records) for n in range(DRAWN)]
+        )
+    if np.isin(drawn, (0, 1)).all() and drawn[..., FEWEST - 1 :].any():
+        gives = f"{records} whole numbers, all of them 0 or 1, for {records} records"
+        advice = " If they are record numbers, return them with a mask: (numbers, mask)."
+        raise ValueError(NO_MASK.format(sampler=f"{name_of(sampler)!r}{written_at(sampler)}", gives=gives) + advice)
 
 
 def _takes_mask(update: Callable[..., Any]) -> bool:

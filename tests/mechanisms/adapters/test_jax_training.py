@@ -161,6 +161,42 @@ def test_what_cannot_be_trained_is_refused(build, error, message):
         build()
 
 
+def as_type(kind, epoch=()):
+    return lambda key, records: jax.random.bernoulli(key, 0.5, (*epoch, records)).astype(kind)
+
+
+def filled(key, records):
+    return jnp.nonzero(coin(key, records), size=records, fill_value=0)[0]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "error", "gives"),
+    [
+        (as_type(jnp.int32), ValueError, "4 whole numbers, all of them 0 or 1, for 4 records"),
+        (as_type(jnp.int32, (2,)), ValueError, "4 whole numbers, all of them 0 or 1, for 4 records"),
+        (as_type(jnp.float32), TypeError, "float32 numbers"),
+    ],
+)
+def test_a_mask_of_numbers_is_refused_with_what_to_do(sampler, error, gives):
+    refused = rf"\(.*test_jax_training.py:\d+\) gives {gives}. If .* make them boolean: mask.astype\(bool\)"
+    with pytest.raises(error, match=refused):
+        jax.eval_shape(training(sampler, update), KEY, DATA)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        filled,
+        lambda key, records: (as_type(jnp.int32)(key, records), jnp.ones(records)),
+        lambda key, records: jax.random.randint(key, (records,), 0, records),
+        lambda key, records: jnp.zeros(records, int),
+        lambda key, records: jnp.array([0, 1]),
+    ],
+)
+def test_record_numbers_that_may_be_small_are_taken(sampler):
+    jax.eval_shape(training(sampler, update), KEY, DATA)
+
+
 def keyed_update(key, state, batch, mask):
     weights, own = state
     noisy = mask @ batch + jax.random.normal(jax.random.fold_in(own, 1), weights.shape)
