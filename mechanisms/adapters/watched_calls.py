@@ -42,3 +42,13 @@ def replaced(owner: Any, name: str, other: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, original)
+
+
+@contextlib.contextmanager
+def removed_after(*hooks: Any) -> Iterator[None]:
+    """These hooks work meanwhile."""
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()

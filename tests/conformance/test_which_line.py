@@ -12,7 +12,7 @@ import pytest
 from audit.conformance import SubsampledGaussianConformance
 from audit.conformance.cases import STEP_CASES, TRAINING_CASES
 from audit.diagnosis.explain import Kind, explain
-from audit.diagnosis.explain.jaxprs import group_clipping
+from audit.diagnosis.explain.jaxprs import further_looks
 from conformance.classes import conformance_class
 
 CASES = {**STEP_CASES, **TRAINING_CASES}
@@ -24,7 +24,7 @@ OFTEN_WRONG = ("tiny", "many_steps", "opposite_steps")
 def _looks(monkeypatch, full):
     """Where batches are drawn, right code is looked at for groups of records once; in `make test-full` three times."""
     if not full:
-        monkeypatch.setattr(group_clipping, "DRAWN", 1)
+        monkeypatch.setattr(further_looks, "DRAWN", 1)
 
 
 def told(library: str, bug: str, case: str):

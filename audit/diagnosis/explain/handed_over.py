@@ -11,16 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from audit.diagnosis.explain.places import (
-    FUNCTIONS,
-    NOWHERE,
-    Frame,
-    Place,
-    argument_line,
-    function_around,
-    may_hand,
-    spans,
-)
+from audit.diagnosis.explain import places
 from audit.diagnosis.explain.watched_code import callers, is_number, is_plain, is_theirs, tell_calls
 from audit.trials.library_files import is_library
 from mechanisms.adapters.watched_calls import calls_told_to
@@ -40,44 +31,44 @@ class Handing:
 
     name: str
     """Of the argument."""
-    entered: Frame
+    entered: places.Frame
     """The first line of the function."""
-    callers: tuple[Frame, ...]
+    callers: tuple[places.Frame, ...]
     known: bool
     """Whether the function that calls was given the number, too, or no line here gives it, as with a partial."""
 
 
-def handed_over(code: Callable[[], object], at: Place, number: float, names: re.Pattern[str]) -> Place:
+def handed_over(code: Callable[[], object], at: places.Place, number: float, names: re.Pattern[str]) -> places.Place:
     """The first line that hands a number to a function under one of these names; ``at`` where none does."""
     found = handed_as(code, number, names)
     return at if found is None else found[1]
 
 
-def handed_as(code: Callable[[], object], number: float, names: re.Pattern[str]) -> tuple[str, Place] | None:
+def handed_as(code: Callable[[], object], number: float, names: re.Pattern[str]) -> tuple[str, places.Place] | None:
     """The argument that a number is first handed over as, and the line; None where nobody hands it over so.
 
     Not one whose own function was handed it. Where nobody hands it over, it is the default of the argument: its line.
     """
     for handing in _handings(code, number, names):
         if (default := _default(handing.entered, handing.name, number)) is not None:
-            return handing.name, Place(own=(default, *handing.callers))
+            return handing.name, places.Place(own=(default, *handing.callers))
         if not handing.known:
-            return handing.name, argument_of(Place(own=handing.callers), handing.name, number)
+            return handing.name, argument_of(places.Place(own=handing.callers), handing.name, number)
     return None
 
 
-def argument_of(call: Place, name: str, value: object) -> Place:
+def argument_of(call: places.Place, name: str, value: object) -> places.Place:
     """The line of a call on which it names an argument, or that of the dictionary which it unpacks; else its own."""
     first, *outer = call.own
-    return Place(own=((first[0], argument_line(first, name, value)), *outer))
+    return places.Place(own=((first[0], places.argument_line(first, name, value)), *outer))
 
 
-def assigned_at(code: Callable[[], object], number: float, names: re.Pattern[str]) -> Place:
+def assigned_at(code: Callable[[], object], number: float, names: re.Pattern[str]) -> places.Place:
     """The only line that gives an attribute of such a name a value, in the functions that run; NOWHERE otherwise.
 
     A plain number must be ``number``; what else is assigned is not computed.
     """
-    ran: dict[Frame, None] = {}
+    ran: dict[places.Frame, None] = {}
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "call":
@@ -90,59 +81,49 @@ def assigned_at(code: Callable[[], object], number: float, names: re.Pattern[str
         for line, value in _assignments(path).get(first, ())
         if names.search(value[0]) and (value[1] is None or is_number(value[1], number, NEAR))
     ]
-    return Place(own=(found[0],)) if len(found) == 1 else NOWHERE
+    return places.Place(own=(found[0],)) if len(found) == 1 else places.NOWHERE
 
 
-def built_at(code: Callable[[], object], file: str) -> Place:
-    """The user's line that first makes an object of a class in a library's file; NOWHERE if none does."""
-    found: list[Place] = []
+def built_at(code: Callable[[], object], file: str, *, read: bool = False) -> places.Place:
+    """The user's line that first makes an object of a class in a library's file; NOWHERE if none does.
 
-    def watch(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name == "__init__" and frame.f_code.co_filename.endswith(file):
-            found.append(Place(own=callers(frame)))
-
-    with calls_told_to(watch):
-        code()
-    return next((place for place in found if place.own), NOWHERE)
-
-
-def sampler_made_at(code: Callable[[], object]) -> Place:
-    """The user's line that makes the sampler whose batches are read first, by a loader or itself; NOWHERE if none."""
-    made: dict[int, tuple[Any, Place]] = {}
-    found: list[Place] = []
+    Or that makes the one which is ``read`` first, by a loader or itself.
+    """
+    made: dict[int, tuple[Any, places.Place]] = {}
+    found: list[places.Place] = []
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
-        if event != "call" or found or not frame.f_code.co_filename.endswith(SAMPLERS):
+        if event != "call" or found or not frame.f_code.co_filename.endswith(file):
             return
-        own = frame.f_locals.get("self")
-        if frame.f_code.co_name == "__init__":
-            made[id(own)] = own, Place(own=callers(frame))
-        elif frame.f_code.co_name == "__iter__" and id(own) in made:
+        own, name = frame.f_locals.get("self"), frame.f_code.co_name
+        if name == "__init__":
+            made[id(own)] = own, places.Place(own=callers(frame))
+        if id(own) in made and (name == "__iter__" if read else made[id(own)][1].own):
             found.append(made[id(own)][1])
 
     with calls_told_to(watch):
         code()
-    return next((place for place in found if place.own), NOWHERE)
+    return next((place for place in found if place.own), places.NOWHERE)
 
 
-def handed_one_of(code: Callable[[], object], wrong: Sequence[float]) -> Callable[[Frame], bool]:
+def handed_one_of(code: Callable[[], object], wrong: Sequence[float]) -> Callable[[places.Frame], bool]:
     """Whether the function of a line is given one of these numbers, one over it, or two factors of it."""
     every = functools.cache(functools.partial(_numbers_handed, code))
 
-    def given(frame: Frame) -> bool:
-        own = every().get(function_around(frame), frozenset()) - {0.0}
+    def given(frame: places.Frame) -> bool:
+        own = every().get(places.function_around(frame), frozenset()) - {0.0}
         made = {*own, *(1 / one for one in own), *(one * other for one in own for other in own)}
         return any(math.isclose(one, number, rel_tol=NEAR) for one in made for number in wrong)
 
     return given
 
 
-def handed_apart(again: Callable[[int], None]) -> Callable[[Frame], bool]:
+def handed_apart(again: Callable[[int], None]) -> Callable[[places.Frame], bool]:
     """Whether the function of a line is given other numbers with the record than without it."""
     every = functools.cache(lambda side: _numbers_handed(functools.partial(again, side)))
 
-    def given(frame: Frame) -> bool:
-        return len({every(side).get(function_around(frame)) for side in (0, 1)}) > 1
+    def given(frame: places.Frame) -> bool:
+        return len({every(side).get(places.function_around(frame)) for side in (0, 1)}) > 1
 
     return given
 
@@ -172,19 +153,19 @@ def _handings(code: Callable[[], object], number: float, names: re.Pattern[str])
     return found
 
 
-def _is_written(caller: Frame, code: CodeType, name: str) -> bool:
+def _is_written(caller: places.Frame, code: CodeType, name: str) -> bool:
     """Whether a line may hand an argument over itself: a partial that it calls holds what is not written there."""
     many = code.co_varnames[: code.co_argcount]
-    return may_hand(caller, name, many.index(name) - (many[0] in ("self", "cls")) if name in many else MANY)
+    return places.may_hand(caller, name, many.index(name) - (many[0] in ("self", "cls")) if name in many else MANY)
 
 
-def _numbers_handed(code: Callable[[], object]) -> dict[Frame, frozenset[float]]:
+def _numbers_handed(code: Callable[[], object]) -> dict[places.Frame, frozenset[float]]:
     """The plain numbers that the user's functions are given as arguments of their own, by ``function_around``."""
-    found: dict[Frame, frozenset[float]] = {}
+    found: dict[places.Frame, frozenset[float]] = {}
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and callers(frame):
-            own = function_around((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+            own = places.function_around((frame.f_code.co_filename, frame.f_code.co_firstlineno))
             given = [value for _, value in _arguments(frame, fields=False) if is_plain(value)]
             found[own] = found.get(own, frozenset()) | {float(value) for value in given}
 
@@ -206,7 +187,7 @@ def _arguments(frame: FrameType, *, fields: bool = True) -> Iterator[tuple[str, 
             yield from ((str(key), one) for key, one in value.items())
 
 
-def _default(entered: Frame, name: str, number: float) -> Frame | None:
+def _default(entered: places.Frame, name: str, number: float) -> places.Frame | None:
     """The line of an argument's default, if it is this number and stands in the user's code."""
     path, line = entered
     if is_library(path):
@@ -221,7 +202,7 @@ def _default(entered: Frame, name: str, number: float) -> Frame | None:
 def _defaults(path: str) -> dict[tuple[int, str], list[ast.Constant]]:
     """Defaults that are plain numbers, by the first line of their function and their argument."""
     found: dict[tuple[int, str], list[ast.Constant]] = {}
-    for first, _, node in spans(path, FUNCTIONS):
+    for first, _, node in places.spans(path, places.FUNCTIONS):
         given = [*node.args.posonlyargs, *node.args.args]
         pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
         pairs += [*zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
@@ -235,7 +216,7 @@ def _defaults(path: str) -> dict[tuple[int, str], list[ast.Constant]]:
 def _assignments(path: str) -> dict[int, list[tuple[int, tuple[str, Any]]]]:
     """Of attributes: their lines, names and plain numbers, by the first line of their function."""
     found: dict[int, list[tuple[int, tuple[str, Any]]]] = {}
-    for first, _, function in spans(path, FUNCTIONS):
+    for first, _, function in places.spans(path, places.FUNCTIONS):
         for node in ast.walk(function):
             if not isinstance(node, ast.Assign | ast.AugAssign):
                 continue
@@ -252,12 +233,12 @@ INSIDE = "<locals>"
 """In the name of a function that another one makes."""
 
 
-def maker(code: Callable[[], object], place: Place) -> Place | None:
+def maker(code: Callable[[], object], place: places.Place) -> places.Place | None:
     """The line of the user's that had the function made in which a place is; None if there are several.
 
     A library's function at that place, or if none is there, one of the user's that another one makes and returns.
     """
-    found: dict[tuple[Frame, ...], None] = {}
+    found: dict[tuple[places.Frame, ...], None] = {}
     frames = place.library or place.own[:1]
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
@@ -272,4 +253,4 @@ def maker(code: Callable[[], object], place: Place) -> Place | None:
     with calls_told_to(watch):
         code()
     found.pop((), None)
-    return Place(own=next(iter(found))) if len(found) == 1 else None
+    return places.Place(own=next(iter(found))) if len(found) == 1 else None

@@ -13,28 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from audit.diagnosis.explain import handed_over, opacus_calls, sentences
 from audit.diagnosis.explain.broken_off import broken_off, own_error
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked, resized
-from audit.diagnosis.explain.handed_over import (
-    RATES,
-    assigned_at,
-    built_at,
-    handed_apart,
-    handed_one_of,
-    handed_over,
-    sampler_made_at,
-)
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, own_bound, went_wrong
-from audit.diagnosis.explain.opacus_calls import (
-    adaptive,
-    divided_by_count,
-    multiplier_set,
-    not_poisson,
-    rate_of_loader,
-    reduced_otherwise,
-)
 from audit.diagnosis.explain.other_batches import of_one_size, too_often
 from audit.diagnosis.explain.places import (
     NOWHERE,
@@ -50,25 +34,6 @@ from audit.diagnosis.explain.places import (
     taken_apart,
 )
 from audit.diagnosis.explain.python_factors import factor_went_wrong
-from audit.diagnosis.explain.sentences import (
-    after_sum,
-    changed_after_release,
-    clipped_apart,
-    constant_batches,
-    due_on_the_pair,
-    earlier_rounds,
-    found,
-    held_again,
-    in_every_batch,
-    led,
-    mixed,
-    noise_scale,
-    not_followed,
-    too_far,
-    too_few_numbers,
-    too_little,
-    used_twice,
-)
 from audit.diagnosis.explain.watched_code import made_at, repeated_at
 from audit.diagnosis.explain.wrong_lengths import SLACK, each_alone
 from mechanisms.adapters.trial_seeds import trial_seeds
@@ -94,7 +59,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     code = as_given(mechanism).replayed
     seed = int(trial_seeds(np.asarray(jax.random.key_data(key)), 0, 1)[0])
     sides = materialise(neighbours.without), materialise(neighbours.with_record)
-    draws_nothing = Explanation(findings=(not_followed(DRAWS_NOTHING.format(name=mechanism.name)),))
+    draws_nothing = Explanation(findings=(sentences.not_followed(DRAWS_NOTHING.format(name=mechanism.name)),))
     if not _imports_torch(code, sides[0], seed):
         return draws_nothing
     # imports PyTorch
@@ -125,7 +90,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         for fact in seen.facts
     ]
     return Explanation(
-        findings=ranked(adaptive(told, once_more, counted=neighbours.relation == "add_remove")),
+        findings=ranked(opacus_calls.adaptive(told, once_more, counted=neighbours.relation == "add_remove")),
         rounds=tuple(
             Round(
                 number=cost.number,
@@ -229,7 +194,7 @@ def _too_little(
     exceeds = stated.clip is not None and cost.sensitivity > stated.reach * stated.clip * (1 + SLACK)
     bound, (largest, many) = implied_bound(stated, None if uneven else most), cost.largest
     clauses = {
-        clipped_apart(lengths, largest, many if cost.top.each else 1, bound=bound, slack=SLACK)
+        sentences.clipped_apart(lengths, largest, many if cost.top.each else 1, bound=bound, slack=SLACK)
         for lengths in words["lengths"]
     }
     # a record whose parts are as long as the bound by chance is not so in another size
@@ -241,10 +206,10 @@ def _too_little(
     if "carried" in places:
         begun = places.get("begun", NOWHERE)
         lead = among_records(places["carried"], readers) if begun is NOWHERE else begun
-        more = earlier_rounds(places["carried"], lead, begun)
+        more = sentences.earlier_rounds(places["carried"], lead, begun)
     elif exceeds or apart:
         lead = places["origin"] if bounded is NOWHERE else bounded
-        more = f"{too_far(stated.clip, own=own is not None) if exceeds else ''}{apart}"
+        more = f"{sentences.too_far(stated.clip, own=own is not None) if exceeds else ''}{apart}"
         made = [place(one.numbers[-1].where) for one in cost.weights]
         if apart and len(made) > 1:
             lead = taken_apart(made)
@@ -266,29 +231,29 @@ def _too_little(
         if repeated is not NOWHERE and not apart:
             listed = repeated_at(functools.partial(again, 1), words["index"])
             lead = repeated if listed is NOWHERE else listed
-            more += held_again(lead)
+            more += sentences.held_again(lead)
     elif not cost.shared:
         for bound in _bounds(stated, cost, once_more):
             inner = went_wrong(once_more, [*sized[:1], places["draw"], places["at"]], promise * bound, least)
             if inner is not None:
-                assigned = assigned_at(once_more, least / bound, DEVIATIONS)
+                assigned = handed_over.assigned_at(once_more, least / bound, DEVIATIONS)
                 within = assigned.own and function_around(assigned.own[0]) == function_around(inner.own[0])
                 lead, known = assigned if within else inner, promise * bound
                 break
         else:
             bounds = _bounds(stated, cost, once_more)
             wrong = [least, *(least / bound for bound in bounds), *(least / (promise * bound) for bound in bounds)]
-            lead = among_records(noisy, readers, handed_one_of(once_more, wrong))
+            lead = among_records(noisy, readers, handed_over.handed_one_of(once_more, wrong))
             if lead.library:
-                given = multiplier_set(least, bounds, once_more)
+                given = opacus_calls.multiplier_set(least, bounds, once_more)
                 lead, after = given or (lead, "")
-    return too_little(
+    return sentences.too_little(
         known=known,
         after=after,
         lead=lead,
         more=more,
         stated=promise,
-        due=due_on_the_pair(promise, due),
+        due=sentences.due_on_the_pair(promise, due),
         at=places["at"],
         origin=places["origin"],
         draw=places["draw"],
@@ -316,14 +281,16 @@ def _noise_scale(
     """``of_itself``: the scale is made of the sum that the noise is for, so that the fault is where it is scaled."""
     at, draw = places["at"], places["draw"]
     if places["origin"] is not NOWHERE:
-        told = noise_scale(places["origin"], at=at, draw=draw, what="the records")
-        return led(told, at) if of_itself else told
-    return noise_scale(among_records(at, readers, handed), at=at, draw=draw, what="the records or on their number")
+        told = sentences.noise_scale(places["origin"], at=at, draw=draw, what="the records")
+        return sentences.led(told, at) if of_itself else told
+    return sentences.noise_scale(
+        among_records(at, readers, handed), at=at, draw=draw, what="the records or on their number"
+    )
 
 
 def _with(told: Finding, more: tuple[Place, str] | None) -> Finding:
     """The same with the line of a library's argument in front, and what it says of it."""
-    return told if more is None else led(dataclasses.replace(told, says=f"{told.says}{more[1]}"), more[0])
+    return told if more is None else sentences.led(dataclasses.replace(told, says=f"{told.says}{more[1]}"), more[0])
 
 
 def _finding(
@@ -332,17 +299,20 @@ def _finding(
     """``once_more`` runs the code as it is, ``again`` on the draws of the replay."""
     places: dict[str, Any] = {name: place(stack) if stack else NOWHERE for name, stack in fact.stacks.items()}
     if fact.kind == Kind.NOT_FOLLOWED:
-        return not_followed(fact.words["why"], *places.values())
+        return sentences.not_followed(fact.words["why"], *places.values())
     if fact.kind == Kind.NOISE_SCALE_FROM_DATA:
-        return _noise_scale(places, readers, handed_apart(again), **fact.words)
+        return _noise_scale(places, readers, handed_over.handed_apart(again), **fact.words)
     if "read" in places:
         origin = f": {spelled(places['read'])} reads the data and decides which of them are added"
-        return led(found(Kind(fact.kind), draw=places["draw"], origin=origin, beside=[places["read"]]), places["read"])
+        return sentences.led(
+            sentences.found(Kind(fact.kind), draw=places["draw"], origin=origin, beside=[places["read"]]),
+            places["read"],
+        )
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE and "added" in places:
         return same_noise(fact.words["leaf"], **places)
     if "skipped" in places:
         skipped = decided_at(places["skipped"])
-        return led(without_noise(fact.words["leaf"], skipped, places["noisy"]), skipped)
+        return sentences.led(without_noise(fact.words["leaf"], skipped, places["noisy"]), skipped)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
         looped, chosen = places.pop("looped", NOWHERE), places.pop("chosen", NOWHERE)
         inside = statement_around(chosen if looped is NOWHERE else looped, loops=looped is not NOWHERE)
@@ -353,7 +323,7 @@ def _finding(
         words = {name: word for name, word in fact.words.items() if name != "some"}
         return short_of_noise(**places, **words)
     if fact.kind == Kind.CLIPPED_AFTER_SUM:
-        return after_sum(**places, **fact.words, readers=readers)
+        return sentences.after_sum(**places, **fact.words, readers=readers)
     if fact.kind == Kind.CHANGED_AFTER_RELEASE:
         number = places.get("number", NOWHERE)
         if number is NOWHERE and "scales" in fact.words:
@@ -366,38 +336,38 @@ def _finding(
         scale = fact.words.get("scale", 1.0)
         resized_to = "" if scale == 1 else f" (with the record {resized(scale)})"
         clause = f"{fact.words['origin']}{made}{resized_to}"
-        handed = handed_apart(again) if fact.words["origin"] else None
-        told = changed_after_release(places["at"], None, readers, clause, number, handed=handed)
-        return _with(told, divided_by_count(once_more, places["at"], number))
+        handed = handed_over.handed_apart(again) if fact.words["origin"] else None
+        told = sentences.changed_after_release(places["at"], None, readers, clause, number, handed=handed)
+        return _with(told, opacus_calls.divided_by_count(once_more, places["at"], number))
     if fact.kind == Kind.RECORDS_MIXED_BEFORE_SUM:
         by = fact.words.get("by")
-        built = built_at(once_more, NORMALISING) if by == NORMALISED else NOWHERE
+        built = handed_over.built_at(once_more, NORMALISING) if by == NORMALISED else NOWHERE
         by = by if built is NOWHERE else f"{by} (made at {spelled(built)})"
-        told = led(mixed(**{"through": by, **places}), built)
-        return told if by else _with(told, reduced_otherwise(once_more))
+        told = sentences.led(sentences.mixed(**{"through": by, **places}), built)
+        return told if by else _with(told, opacus_calls.reduced_otherwise(once_more))
     if fact.kind == Kind.NOT_CLIPPED:
         words = {name: word for name, word in fact.words.items() if name != "cost"}
-        told = found(Kind(fact.kind), origin=places["origin"], at=places["at"], made="summed", **words)
+        told = sentences.found(Kind(fact.kind), origin=places["origin"], at=places["at"], made="summed", **words)
         wrong = factor_went_wrong(fact.words["cost"], stated.clip, functools.partial(again, 1))
         lead, since = wrong or (NOWHERE, "")
-        return led(dataclasses.replace(told, says=f"{told.says[:-1]}{since}."), lead)
+        return sentences.led(dataclasses.replace(told, says=f"{told.says[:-1]}{since}."), lead)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
         return _too_little(fact.words, places, readers, stated, once_more, again)
     if fact.kind == Kind.IN_EVERY_BATCH:
         if "at" in places:
-            return in_every_batch(**places, **fact.words, runs=stated.runs_that_tell, rate=stated.rate)
-        return constant_batches(**places, rate=stated.rate)
+            return sentences.in_every_batch(**places, **fact.words, runs=stated.runs_that_tell, rate=stated.rate)
+        return sentences.constant_batches(**places, rate=stated.rate)
     if fact.kind == Kind.SAMPLED_OTHERWISE and stated.rate is not None:
         if "found" not in fact.words:
-            own, since = not_poisson(once_more) or (None, "")
-            made = sampler_made_at(once_more) if own is None else NOWHERE
+            own, since = opacus_calls.not_poisson(once_more) or (None, "")
+            made = handed_over.built_at(once_more, handed_over.SAMPLERS, read=True) if own is None else NOWHERE
             told = of_one_size(**places, **fact.words, made=made, since=since, rate=stated.rate)
-            return told if own is None else led(told, own)
-        lead = handed_over(once_more, places["draw"], fact.words["found"], RATES)
+            return told if own is None else sentences.led(told, own)
+        lead = handed_over.handed_over(once_more, places["draw"], fact.words["found"], handed_over.RATES)
         told = too_often(**places, **fact.words, lead=lead, rate=stated.rate)
-        return _with(told, rate_of_loader(once_more) if lead is places["draw"] else None)
+        return _with(told, opacus_calls.rate_of_loader(once_more) if lead is places["draw"] else None)
     if fact.kind == Kind.KEY_USED_TWICE:
         if "shared" in places:
-            return too_few_numbers(**places, how=fact.words["how"])
-        return used_twice(**places, how=fact.words["how"])
-    return found(Kind(fact.kind), **places, **fact.words)
+            return sentences.too_few_numbers(**places, how=fact.words["how"])
+        return sentences.used_twice(**places, how=fact.words["how"])
+    return sentences.found(Kind(fact.kind), **places, **fact.words)

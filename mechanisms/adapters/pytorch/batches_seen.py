@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mechanisms.adapters.pytorch.watch import Enough, after
-from mechanisms.adapters.watched_calls import replaced
+from mechanisms.adapters.watched_calls import removed_after, replaced
 
 
 class BatchesSeen:
@@ -149,11 +149,8 @@ class AfterTheStep:
             register_optimizer_step_pre_hook(self._go_on),
             register_module_forward_pre_hook(self._go_on),
         ]
-        try:
+        with removed_after(*hooks):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
     def _end(self, optimizer: Any, *_: Any) -> None:
         self._stepped = [(p, _array(p)) for group in optimizer.param_groups for p in group["params"]]

@@ -1,9 +1,10 @@
-"""Opacus as its users call it: one step of PrivacyEngine.make_private on a model."""
+"""Opacus as its users call it: one step of PrivacyEngine.make_private on a model, in this version or another."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import multiprocessing
 import re
@@ -16,7 +17,6 @@ import numpy as np
 
 from guarantees.checks import AboveZero, Count, Finite, FromZero, checked, require
 from mechanisms.adapters.environments import Environment
-from mechanisms.adapters.pytorch.opacus_versions import LEGACY, LegacyTraining, environment_of, first_batch
 from mechanisms.adapters.worker_time import WORKER_SECONDS, require_workers
 from mechanisms.contract import Described, Draw
 from mechanisms.networks import PARAMETERS
@@ -29,6 +29,12 @@ from mechanisms.networks.for_torch import (
     reset_parameters,
 )
 from mechanisms.pairs.neighbours import materialise
+
+LEGACY = ("0.12.0", "0.13.0", "0.14.0", "0.15.0")
+"""Versions with PrivacyEngine(module, ...).attach(optimizer); 0.9 to 0.11 cannot take Poisson batches."""
+POISSON_FLAG = ("0.14.0", "0.15.0")
+MOST_EMPTY = 1000
+
 
 RELEASE = re.compile(r"[1-9]\d*\.\d+\.\d+")
 STOP_ON_EMPTY = ("1.0.", "1.1.", "1.2.")
@@ -112,8 +118,8 @@ class OpacusStep(Described):
 
     @property
     def installs(self) -> Environment | None:
-        """What must be installed before it runs: another version of Opacus."""
-        return None if self.version is None else environment_of(self.version)
+        """What must be installed before it runs: another version of Opacus, without what it depends on."""
+        return None if self.version is None else Environment(packages=(f"opacus=={self.version}",), beside=True)
 
     @property
     def coordinates(self) -> int | None:
@@ -210,6 +216,55 @@ class Training:
                 self._run(batch)
                 if not self.optimizer._is_last_step_skipped:
                     return
+
+
+def first_batch(batches: Iterable[Any], good: Callable[[Any], bool]) -> Any:
+    """The first good batch of an epoch, or of the epochs after it."""
+    for _ in range(MOST_EMPTY):
+        for batch in batches:
+            if good(batch):
+                return batch
+    raise ValueError(f"{MOST_EMPTY} epochs of Poisson batches were all empty; raise batch_size.")
+
+
+class LegacyTraining:
+    """Opacus before 1.0: a Poisson batch sampler, and an engine attached to the optimiser.
+
+    An empty batch stops the loops of 0.12 and 0.13 and is left out by the sampler of 0.14 and 0.15 (whose engine then
+    adds steps of pure noise); here the next batch is taken in all four.
+    """
+
+    def __init__(self, version: str, rows: Any, trained: Network, settings: dict[str, Any], rate: float):
+        import torch
+        from opacus import PrivacyEngine
+        from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+
+        self._torch, self._rows, self._network = torch, rows, trained
+        self._start = parameters_of(trained.model)
+        if version in POISSON_FLAG:
+            settings = {**settings, "poisson": True, "sample_size": len(rows)}
+        self._criterion = mean_or_sum(trained.losses, settings["loss_reduction"])
+        engine: Any = PrivacyEngine
+        self.engine = engine(trained.model, sample_rate=rate, **settings)
+        self._optimizer = torch.optim.SGD(trained.model.parameters(), lr=1.0)
+        # as PyTorch did before 2.0: the engine's steps on empty batches read gradients that were zeroed
+        self._optimizer.zero_grad = functools.partial(self._optimizer.zero_grad, set_to_none=False)
+        self.engine.attach(self._optimizer)
+        self._sampler = UniformWithReplacementSampler(
+            num_samples=len(rows), sample_rate=rate, generator=torch.default_generator
+        )
+
+    def step(self, seed: int) -> np.ndarray:
+        """The update of one call of the optimiser, with the sign of the gradient and learning rate 1."""
+        self._torch.default_generator.manual_seed(seed)
+        # the number of empty batches is drawn by SciPy
+        np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
+        reset_parameters(self._network.model, self._start)
+        self._optimizer.zero_grad()
+        inputs, target = self._network.batch(self._rows[first_batch(self._sampler, bool)])
+        self._criterion(self._network.model(*inputs), target).backward()
+        self._optimizer.step()
+        return (self._start - parameters_of(self._network.model)).numpy()
 
 
 def make_private(step: OpacusStep, dataset: Any, accountant: str | None = None) -> Training | LegacyTraining:

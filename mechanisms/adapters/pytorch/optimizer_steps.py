@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mechanisms.adapters.watched_calls import replaced
+from mechanisms.adapters.watched_calls import removed_after, replaced
 
 
 class Steps:
@@ -41,12 +41,8 @@ class Steps:
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         hooks = [register_optimizer_step_pre_hook(self._begin), register_optimizer_step_post_hook(self._end)]
-        with self._patches:
-            try:
-                yield
-            finally:
-                for hook in hooks:
-                    hook.remove()
+        with self._patches, removed_after(*hooks):
+            yield
 
     def built(self, optimizer: Any) -> None:
         """An optimizer was built, and is about to be used."""

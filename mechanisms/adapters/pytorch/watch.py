@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mechanisms.adapters.pytorch import streams
 from mechanisms.adapters.pytorch.optimizer_steps import Steps, watching_gradients
-from mechanisms.adapters.pytorch.streams import (
-    generators_kept,
-    others_drew,
-    restore,
-    seed_all,
-    seeding_what_there_is,
-    states,
-    stream_of,
-)
 from mechanisms.adapters.watched_calls import replaced
 from mechanisms.networks import INITIAL_SEED
 
@@ -62,12 +54,8 @@ class Watch:
         until_called: bool = False,
         tell: Callable[[str, Any], None] | None = None,
     ):
-        self.seed, self.steps, self._asks = (
-            seed,
-            steps,
-            {"accounts": accounts, "samples": samples, "called": until_called},
-        )
-        self._tell = tell
+        self.seed, self.steps, self._tell = seed, steps, tell
+        self._asks = {"accounts": accounts, "samples": samples, "called": until_called}
         self.updates: list[list[Any]] = []
         self.samples: list[Any] | None = None
         self.first_gradient: list[Any] | None = None
@@ -103,14 +91,14 @@ class Watch:
             stack.enter_context(after(torch.optim.Optimizer, self._optimizer_is_built))
             stack.enter_context(self._optimizer_steps.watched())
             self._forwards = register_module_forward_pre_hook(self._forward)
-            stack.enter_context(_removed(self._forwards))
+            stack.callback(self._forwards.remove)
             if self._asks["samples"]:
                 stack.enter_context(watching_gradients(self._differentiated, self._mapped))
             if self._asks["accounts"]:
                 stack.enter_context(self._watch_accountants())
-            stack.enter_context(seeding_what_there_is())
-            stack.enter_context(generators_kept())
-            seed_all(self.seed)
+            stack.enter_context(streams.seeding_what_there_is())
+            stack.enter_context(streams.generators_kept())
+            streams.seed_all(self.seed)
             with contextlib.suppress(Enough):
                 self.given = train(dataset, self.seed)
 
@@ -161,16 +149,18 @@ class Watch:
     def _follow_own_seed(self) -> None:
         """The trial's stream from its beginning, or from where modules that were built last left it."""
         if self._own_stream is not None:
-            restore(self._own_stream)
+            streams.restore(self._own_stream)
         elif not self._in_own_stream:
-            seed_all(self.seed)
+            streams.seed_all(self.seed)
         self._own_stream, self._in_own_stream = None, True
 
     def _drawn_early(self) -> None:
         """A draw that gives no module its weights: a batch, or noise, of a loop that has no optimizer."""
         import torch
 
-        fixed = self._built and torch.default_generator.initial_seed() == stream_of(INITIAL_SEED + self._built - 1)
+        fixed = self._built and torch.default_generator.initial_seed() == streams.stream_of(
+            INITIAL_SEED + self._built - 1
+        )
         if fixed and not self._switched and not self._in_own_stream:
             self._follow_own_seed()
 
@@ -182,8 +172,8 @@ class Watch:
         self._modules.append(weakref.ref(module))
         if not self._switched:
             if self._in_own_stream:
-                self._own_stream, self._in_own_stream = states(), False
-            seed_all(INITIAL_SEED + self._built)
+                self._own_stream, self._in_own_stream = streams.states(), False
+            streams.seed_all(INITIAL_SEED + self._built)
             self._built += 1
 
     def _optimizer_is_built(self, optimizer: Any) -> None:
@@ -206,7 +196,7 @@ class Watch:
             self._forwards.remove()
             if self._asks["called"]:
                 raise Enough
-        if not self._switched and self._built and others_drew(INITIAL_SEED + self._built - 1):
+        if not self._switched and self._built and streams.others_drew(INITIAL_SEED + self._built - 1):
             raise ValueError(
                 "numbers of np.random or random are drawn after a module is built and before it is called or an "
                 "optimizer is built, so the audit cannot tell whether they make initial weights or batches. Draw them "
@@ -222,7 +212,7 @@ class Watch:
         with contextlib.suppress(RuntimeError):
             found = grad(tensors, parameters, weights, retain_graph=True, allow_unused=True)
             if any(part is not None for part in found):
-                self._keep([_zeros(p) if g is None else g for g, p in zip(found, parameters, strict=True)])
+                self._keep([p.new_zeros(p.shape) if g is None else g for g, p in zip(found, parameters, strict=True)])
 
     def _mapped(self, leaves: list[Any]) -> None:
         """What vmap gave for a batch of one record, if it is a gradient of every parameter in order."""
@@ -321,14 +311,6 @@ def _made_for_an_answer() -> bool:
     return False
 
 
-@contextlib.contextmanager
-def _removed(handle: Any) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
 def _own_parameters(module: Any) -> list[Any]:
     """Of a module that may only just be in construction."""
     return [p for p in module.__dict__.get("_parameters", {}).values() if p is not None]
@@ -344,12 +326,6 @@ def _array(part: Any, parameter: Any) -> np.ndarray:
         return np.zeros(tuple(parameter.shape), np.float32)
     # a copy: optimizers and zero_grad write into the same memory
     return part.detach().cpu().float().numpy().copy()
-
-
-def _zeros(parameter: Any) -> Any:
-    import torch
-
-    return torch.zeros_like(parameter)
 
 
 def _samples(parameters: list[Any]) -> list[Any] | None:

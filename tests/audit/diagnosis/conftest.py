@@ -6,7 +6,7 @@ everywhere: these looks were half of what the replays of these tests took.
 
 import pytest
 
-from audit.diagnosis.explain.jaxprs import group_clipping
+from audit.diagnosis.explain.jaxprs import further_looks
 
 LOOKED = ("test_explain_groups", "test_explain_jax", "test_explain_microbatches", "test_explain_network")
 
@@ -14,4 +14,4 @@ LOOKED = ("test_explain_groups", "test_explain_jax", "test_explain_microbatches"
 @pytest.fixture(autouse=True)
 def _looks(monkeypatch, full, request):
     if not full:
-        monkeypatch.setattr(group_clipping, "DRAWN", int(request.path.stem in LOOKED))
+        monkeypatch.setattr(further_looks, "DRAWN", int(request.path.stem in LOOKED))

@@ -77,7 +77,7 @@ def test_our_own_packages_are_hashed_whole():
     from audit.resume import fingerprint
 
     names = {path.name for path in fingerprint._source_files()}
-    assert {"fingerprint.py", "noise.py", "battery.py", "trade_off.py", "opacus_versions.py"} <= names
+    assert {"fingerprint.py", "noise.py", "battery.py", "trade_off.py", "for_opacus.py"} <= names
 
 
 def closure(value):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mechanisms.adapters.pytorch.noise_searches import MODULE, SEARCH, searches_kept
+from mechanisms.adapters.pytorch.opacus_claims import MODULE, SEARCH, searches_kept
 
 
 @pytest.fixture

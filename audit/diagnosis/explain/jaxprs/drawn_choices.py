@@ -135,18 +135,11 @@ class Rate:
         return counted_rate(draw=draw, rates=(one, other), counts=counts, lead=lead)
 
 
-@dataclasses.dataclass(eq=False)
-class Rates:
-    """All such numbers of one run, by the draws that are compared with them."""
-
-    by_count: dict[Place, Rate] = dataclasses.field(default_factory=dict)
-
-    def compare(self, ins: Sequence[Value], place: Place) -> None:
-        """See a comparison."""
-        drawn = [value for value in ins if value.noise and not value.values]
-        rates = [value for value in ins if not (value.noise or value.values or value.random) and others_differ(value)]
-        if drawn and rates:
-            self.by_count.setdefault(drawn[0].draw or place, Rate(place, rates[0]))
+def rate_of(ins: Sequence[Value], place: Place) -> dict[Place, Rate]:
+    """The rate that a comparison has, if it has one, by the draw that is compared with it."""
+    drawn = [value.draw or place for value in ins if value.noise and not value.values]
+    rates = [value for value in ins if not (value.noise or value.values or value.random) and others_differ(value)]
+    return {drawn[0]: Rate(place, rates[0])} if drawn and rates else {}
 
 
 def _only_number(side: object) -> float | None:

@@ -15,6 +15,7 @@ import jax
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, place
 from audit.trials.jaxprs import holds
 from audit.trials.library_files import INSTALLED, is_library, is_ours
+from mechanisms.adapters.watched_calls import replaced
 
 
 class CannotFollowError(Exception):
@@ -30,6 +31,7 @@ class FirstRoundEnded(Exception):
 
 
 CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call", "debug_callback"})
+LOOPS = frozenset({"scan", "while"})
 ON_DEVICES = frozenset({"shard_map", "xla_pmap"})
 DERIVE_KEYS = frozenset({"random_fold_in", "random_split"})
 COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
@@ -183,11 +185,6 @@ def own_lines() -> Iterator[None]:
     if _lines() is None:
         yield
         return
-    with ONE_AT_A_TIME:
-        yield from _replaced()
-
-
-def _replaced() -> Iterator[None]:
     called = jax.custom_vjp.__call__
 
     def call(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -195,18 +192,11 @@ def _replaced() -> Iterator[None]:
         if backward is None or is_library(_file(backward)):
             return called(function, *args, **kwargs)
         # JAX reads it once, in this call
-        function.bwd = _with_lines(backward)
-        try:
+        with replaced(function, "bwd", _with_lines(backward)):
             return called(function, *args, **kwargs)
-        finally:
-            function.bwd = backward
 
-    kind: Any = jax.custom_vjp
-    kind.__call__ = call
-    try:
+    with ONE_AT_A_TIME, replaced(jax.custom_vjp, "__call__", call):
         yield
-    finally:
-        kind.__call__ = called
 
 
 def _lines() -> Any:
@@ -223,11 +213,7 @@ def _with_lines(backward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(backward)
     def run(*args: Any) -> Any:
         lines = _lines()
-        known = lines._source_info_context
-        before, known.context = known.context, lines.new_source_info()
-        try:
+        with replaced(lines._source_info_context, "context", lines.new_source_info()):
             return backward(*args)
-        finally:
-            known.context = before
 
     return run

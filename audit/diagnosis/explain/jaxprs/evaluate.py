@@ -252,18 +252,6 @@ def _cumsum(out: Any, params: Any, x: np.ndarray) -> Any:
     return np.cumsum(x, axis, dtype=x.dtype)
 
 
-def _not(out: Any, params: Any, x: np.ndarray) -> Any:
-    return np.logical_not(x) if x.dtype == bool else np.invert(x)
-
-
-def _clamp(out: Any, params: Any, low: np.ndarray, x: np.ndarray, high: np.ndarray) -> Any:
-    return np.minimum(np.maximum(x, low), high)
-
-
-def _power(out: Any, params: Any, x: np.ndarray) -> Any:
-    return x ** params["y"] if x.dtype.kind == "f" else None
-
-
 def _quotient(out: Any, params: Any, x: np.ndarray, y: np.ndarray) -> Any:
     if x.dtype.kind == "f":
         return np.divide(x, y)
@@ -276,10 +264,6 @@ def _remainder(out: Any, params: Any, x: np.ndarray, y: np.ndarray) -> Any:
 
 def _shift_right(out: Any, params: Any, x: np.ndarray, by: np.ndarray) -> Any:
     return np.right_shift(x, by) if x.dtype.kind == "u" and np.all(by < 8 * x.dtype.itemsize) else None
-
-
-def _shift_left(out: Any, params: Any, x: np.ndarray, by: np.ndarray) -> Any:
-    return np.left_shift(x, by) if np.all(by < 8 * x.dtype.itemsize) else None
 
 
 RULES: dict[str, Rule] = {
@@ -313,17 +297,10 @@ RULES: dict[str, Rule] = {
     **{
         name: _floating(function)
         for name, function in {
+            **{name: getattr(np, name) for name in ("exp", "log", "log1p", "expm1", "sqrt", "tanh", "sin", "cos")},
             "pow": np.power,
-            "exp": np.exp,
-            "log": np.log,
-            "log1p": np.log1p,
-            "expm1": np.expm1,
-            "sqrt": np.sqrt,
             "rsqrt": lambda x: 1 / np.sqrt(x),
-            "tanh": np.tanh,
             "logistic": special.expit,
-            "sin": np.sin,
-            "cos": np.cos,
             "floor": np.floor,
             "ceil": np.ceil,
             "erf": special.erf,
@@ -333,12 +310,12 @@ RULES: dict[str, Rule] = {
     },
     "div": _quotient,
     "rem": _remainder,
-    "integer_pow": _power,
-    "not": _not,
-    "clamp": _clamp,
+    "integer_pow": lambda out, params, x: x ** params["y"] if x.dtype.kind == "f" else None,
+    "not": lambda out, params, x: np.logical_not(x) if x.dtype == bool else np.invert(x),
+    "clamp": lambda out, params, low, x, high: np.minimum(np.maximum(x, low), high),
     "select_n": _select,
     "shift_right_logical": _shift_right,
-    "shift_left": _shift_left,
+    "shift_left": lambda out, params, x, by: np.left_shift(x, by) if np.all(by < 8 * x.dtype.itemsize) else None,
     "bitcast_convert_type": lambda out, params, x: (
         x.view(out.dtype) if x.dtype.itemsize == out.dtype.itemsize else None
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.extend.core as jax_core
@@ -13,8 +13,9 @@ import numpy as np
 
 from audit.diagnosis.explain.broken_off import why_ended
 from audit.diagnosis.explain.findings import Finding, Kind
+from audit.diagnosis.explain.jaxprs import pairing
 from audit.diagnosis.explain.jaxprs.axes import FILLING
-from audit.diagnosis.explain.jaxprs.drawn_choices import LAWS, Choices, Forced, Rates
+from audit.diagnosis.explain.jaxprs.drawn_choices import LAWS, Choices, Forced, Rate, rate_of
 from audit.diagnosis.explain.jaxprs.equations import (
     CALLBACKS,
     CALLS,
@@ -22,6 +23,7 @@ from audit.diagnosis.explain.jaxprs.equations import (
     COUNTERS,
     DERIVE_KEYS,
     INDEPENDENT,
+    LOOPS,
     ON_DEVICES,
     CannotFollowError,
     FirstRoundEnded,
@@ -36,21 +38,20 @@ from audit.diagnosis.explain.jaxprs.equations import (
 )
 from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate
 from audit.diagnosis.explain.jaxprs.facts import Slot
-from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
 from audit.diagnosis.explain.jaxprs.labels import chosen_unseen, combined, labelled
-from audit.diagnosis.explain.jaxprs.loops import beside_padding, row_of, stacked_steps, together, unmoved, while_parts
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.packing import out_of_line
-from audit.diagnosis.explain.jaxprs.pairing import Picks, aligned, alone, chosen, constant, constants, coupled, value_of
+from audit.diagnosis.explain.jaxprs.pairing import chosen
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host, lost_at
 from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS
 from audit.diagnosis.explain.places import Frame, Place, Reader, calls_of, spelled
 from audit.diagnosis.explain.sentences import found, led
 from audit.trials.library_files import is_library
+from mechanisms.adapters.watched_calls import replaced
 
 
 class Lockstep:
@@ -78,7 +79,8 @@ class Lockstep:
         """Where side a got rows in another order than its program has them, so that they stand like side b's."""
         self.keys = Keys(find=self.find)
         self.meetings = Meetings(find=self.find, same_noise=self.keys.same_noise, too_few=self.keys.too_few)
-        self._rates = Rates()
+        self._rates: dict[Place, Rate] = {}
+        """Of comparisons with drawn numbers that the number of records changes, by the draw."""
         self._holders: set[Reader] = set()
         """Functions of the user's that were running while what records hold was read, and not their number alone."""
         self._path: tuple[int, ...] = ()
@@ -95,42 +97,45 @@ class Lockstep:
         self, a: Any, b: Any, ins: Sequence[Value], ins_b: Sequence[Value] | None = None, within: Within | None = None
     ) -> list[Value]:
         """The outputs of a closed jaxpr, or of an open one without constants; the sides may take different inputs."""
-        consts = constants(getattr(a, "consts", ()), getattr(b, "consts", ()))
+        consts = pairing.constants(getattr(a, "consts", ()), getattr(b, "consts", ()))
         a, b = getattr(a, "jaxpr", a), getattr(b, "jaxpr", b)
-        picks = Picks(a, b)
+        picks = pairing.Picks(a, b)
         ins = list(map(picks.see, a.invars, ins))
         env_a = dict(zip([*a.constvars, *a.invars], [*consts[0], *ins], strict=True))
         env_b = dict(zip([*b.constvars, *b.invars], [*consts[1], *(ins if ins_b is None else ins_b)], strict=True))
 
         def read(one: Any, other: Any, place: Place | None) -> Value:
-            left, right = value_of(env_a, one), value_of(env_b, other)
+            left, right = pairing.value_of(env_a, one), pairing.value_of(env_b, other)
             if left is not right and isinstance(one, jax_core.Literal) and isinstance(other, jax_core.Literal):
-                return constant(left.a, right.b)
+                return pairing.constant(left.a, right.b)
             return combined(left, right, place)
 
         def take(one: Any, other: Any, place: Place) -> None:
             if one is None:
                 # only the side with more records has this equation
-                ins = [alone(value_of(env_b, atom)) for atom in other.invars]
-                with self.meetings.run_alone():
+                ins = [pairing.alone(pairing.value_of(env_b, atom)) for atom in other.invars]
+                with replaced(self.meetings, "larger_alone", True):
                     outs = self._equation(other, other, ins, ins, within)
                 env_b.update(zip(other.outvars, outs, strict=True))
                 return
             if other is None:
-                ins = [alone(value_of(env_a, atom), side="a") for atom in one.invars]
+                ins = [pairing.alone(pairing.value_of(env_a, atom), side="a") for atom in one.invars]
                 env_a.update(zip(one.outvars, self._equation(one, one, ins, ins, within), strict=True))
                 return
             if len(one.invars) == len(other.invars):
                 ins = ins_b = [read(left, right, place) for left, right in zip(one.invars, other.invars, strict=True)]
             else:
                 # constants that one side alone has, or has twice
-                ins, ins_b = [value_of(env_a, x) for x in one.invars], [value_of(env_b, x) for x in other.invars]
+                ins, ins_b = (
+                    [pairing.value_of(env_a, x) for x in one.invars],
+                    [pairing.value_of(env_b, x) for x in other.invars],
+                )
             outs = self._equation(one, other, ins, ins_b, within)
             outs = list(map(picks.see, one.outvars, outs))
             env_a.update(zip(one.outvars, outs, strict=True))
             env_b.update(zip(other.outvars, outs, strict=True))
 
-        for one, other, place in aligned(a, b, within):
+        for one, other, place in pairing.aligned(a, b, within):
             try:
                 take(one, other, place)
             except (CannotFollowError, FirstRoundEnded):
@@ -144,15 +149,15 @@ class Lockstep:
         self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None
     ) -> list[Value]:
         name = one.primitive.name
-        if name == "scan":
-            return self._scan(one, other, ins, ins_b, within)
-        if name == "while":
-            return self._while(one, other, ins, ins_b, within)
-        if name == "cond":
-            return self._cond(one, other, ins, ins_b, within)
+        place = place_of(one, within)
         if name in CALLS:
             return self._call(one, other, ins, ins_b, within)
-        place = place_of(one, within)
+        if name == "cond":
+            return self._cond(one, other, ins, ins_b, within)
+        if name in LOOPS:
+            same = not any(value.random or value.differs for value in (*ins, *ins_b)) and shapes(one) == shapes(other)
+            loop = self._scan if name == "scan" else self._while
+            return self._apart(one, other, ins, ins_b, place) if same else loop(one, other, ins, ins_b, within)
         if (kept := chosen(name, ins)) is not None:
             self.keys.thrown_away(frozenset().union(*(value.drawn for value in ins)) - kept.drawn)
             return [dataclasses.replace(kept, at=kept.at or place, way=(*kept.way, place) if kept.differs else ())]
@@ -164,7 +169,8 @@ class Lockstep:
         if name in CALLBACKS:
             self.opaque.setdefault(f"the callback at {spelled(place)}")
         if name in COMPARISONS:
-            self._rates.compare(ins, place)
+            for draw, rate in rate_of(ins, place).items():
+                self._rates.setdefault(draw, rate)
             if self.forced is not None:
                 self.forced.compare(ins, place)
         if any(value.tag is not None for value in ins):
@@ -182,7 +188,7 @@ class Lockstep:
         differ = any(value.differs for value in ins) or ins is not ins_b or shapes(one) != shapes(other)
         outs_b = evaluate(other, [value.b for value in ins_b]) if differ or one.params != other.params else outs
         if one.primitive.name in ("random_bits", "random_split"):
-            outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
+            outs_b = [pairing.coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
         if one.primitive.name == "random_fold_in" and _fresh_keys_of_count(ins, ins_b):
             outs_b = outs
         results = []
@@ -193,7 +199,8 @@ class Lockstep:
 
     def _settle(self, equation: Any, place: Place, a: Any, b: Any, ins: Sequence[Value], which: int) -> Value:
         name, params = equation.primitive.name, equation.params
-        if a is b and name not in CALLBACKS and _all_public(ins) and not is_key(a):
+        public = all(value.public and not value.differs for value in ins)
+        if a is b and name not in CALLBACKS and public and not is_key(a):
             # a number that is only moved was made where it was computed
             made = ins[0].at if name in SAME_NUMBERS and ins else None
             return Value(a=a, b=a, at=made or place, public=True)
@@ -237,11 +244,8 @@ class Lockstep:
         keys_alone = not any(value.data for value in ins) and any(value.random and is_key(value.a) for value in ins)
         if library and keys_alone and not any(value.released for value in ins) and hasattr(jaxpr_a, "consts"):
             return self._sampler(one, other, ins, ins_b, place)
-        outer, self._derived = self._derived, self._derived or is_derived(one)
-        try:
+        with replaced(self, "_derived", self._derived or is_derived(one)):
             outs = self.run(jaxpr_a, jaxpr_b, ins, ins_b, inside(jaxpr_a, one, within))
-        finally:
-            self._derived = outer
         name = one.params.get("name", "")
         if self.forced is None or name.lstrip("_") not in LAWS or self.meetings.releases:
             return outs
@@ -258,7 +262,7 @@ class Lockstep:
         outs_b = evaluate(other, [value.b for value in ins_b]) if shapes(one) != shapes(other) else outs
         results = []
         if name in INDEPENDENT:
-            outs_b = [coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
+            outs_b = [pairing.coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
         for which, (a, b) in enumerate(zip(outs, outs_b, strict=True)):
             if self.forced is not None and not self.meetings.releases:
                 a, b = self.forced.put(name, ins, a, b, place)
@@ -283,7 +287,7 @@ class Lockstep:
     def _counted(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], place: Place) -> list[Value]:
         """A generator that makes independent bits of a key and of counters."""
         outs, outs_b = evaluate(one, [value.a for value in ins]), evaluate(other, [value.b for value in ins_b])
-        pairs = [(a, coupled(a, b, self.group)) for a, b in zip(outs, outs_b, strict=True)]
+        pairs = [(a, pairing.coupled(a, b, self.group)) for a, b in zip(outs, outs_b, strict=True)]
         ins = [dataclasses.replace(value, b=value.a) if value.differs else value for value in ins]
         return [self._settle(one, place, a, b, ins, which) for which, (a, b) in enumerate(pairs)]
 
@@ -301,45 +305,41 @@ class Lockstep:
             raise CannotFollowError("the number of branches depends on the number of records", place)
         taken = int(np.clip(host(index.a), 0, len(branches_a) - 1))
         chosen = branches_a[taken]
-        with self.meetings.run_inside(place):
+        with replaced(self.meetings, "inside", place):
             outs = self.run(chosen, branches_b[taken], ins[1:], ins_b[1:], inside(chosen, one, within))
         return [out if index.hidden is None else chosen_unseen(out, index.hidden, place) for out in outs]
 
     def _while(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
-        params, params_b = one.params, other.params
-        place = place_of(one, within)
-        if not any(value.random or value.differs for value in (*ins, *ins_b)) and shapes(one) == shapes(other):
-            return self._apart(one, other, ins, ins_b, place)
-        test, body, start = while_parts(params, ins)
-        test_b, body_b, start_b = while_parts(params_b, ins_b)
-        carry = together(start, start_b, place)
+        params, params_b, place = one.params, other.params, place_of(one, within)
+        # what its test holds, what its body holds, and what it carries
+        (tests, held), (tests_b, held_b) = (
+            (own["cond_nconsts"], own["cond_nconsts"] + own["body_nconsts"]) for own in (params, params_b)
+        )
+        carry = pairing.together(ins[held:], ins_b[held_b:], place)
         self.keys.begins(carry, place)
         inner = inside(params["body_jaxpr"], one, within)
         outer, number = self._path, 0
         try:
             while True:
                 self._path = (*outer, number)
-                tests = [*test, *carry], [*test_b, *carry]
-                (more,) = self.run(params["cond_jaxpr"], params_b["cond_jaxpr"], *tests, inner)
+                asked = [*ins[:tests], *carry], [*ins_b[:tests_b], *carry]
+                (more,) = self.run(params["cond_jaxpr"], params_b["cond_jaxpr"], *asked, inner)
                 if more.differs:
                     raise CannotFollowError("the number of steps of a loop depends on the data", place)
                 if not bool(host(more.a)):
                     return carry
-                turns = [*body, *carry], [*body_b, *carry]
+                turns = [*ins[tests:held], *carry], [*ins_b[tests_b:held_b], *carry]
                 carry = self.run(params["body_jaxpr"], params_b["body_jaxpr"], *turns, inner)
                 number += 1
         finally:
             self._path = outer
 
     def _scan(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
-        params, params_b = one.params, other.params
-        place = place_of(one, within)
+        params, params_b, place = one.params, other.params, place_of(one, within)
         (fixed, carried), (fixed_b, _) = loop_parts(one), loop_parts(other)
         length, length_b = params["length"], params_b["length"]
-        if not any(value.random or value.differs for value in (*ins, *ins_b)) and shapes(one) == shapes(other):
-            return self._apart(one, other, ins, ins_b, place)
         consts, consts_b = ins[:fixed], ins_b[:fixed_b]
-        moving = together(ins[fixed:], ins_b[fixed_b:], place)
+        moving = pairing.together(ins[fixed:], ins_b[fixed_b:], place)
         carry, columns = moving[:carried], moving[carried:]
         self.keys.begins(carry, place)
         if out_of_line(columns):
@@ -349,14 +349,14 @@ class Lockstep:
         outer, rows = self._path, []
         for step in reversed(order) if params["reverse"] else order:
             self._path = (*outer, step)
-            own = [row_of(value, step, length) for value in columns]
+            own = [pairing.row_of(value, step, length) for value in columns]
             # a step for each record has no padding beside it, whatever zeros the record has
-            own = own if step < length or length == self.counts[0] else beside_padding(own, self.group)
-            with self.meetings.run_alone(step >= length):
+            own = own if step < length or length == self.counts[0] else pairing.beside_padding(own, self.group)
+            with replaced(self.meetings, "larger_alone", self.meetings.larger_alone or step >= length):
                 turns = [*consts, *carry, *own], [*consts_b, *carry, *own]
                 outs = self.run(params["jaxpr"], params_b["jaxpr"], *turns, inner)
             if step >= length:  # the other side keeps what it has
-                stayed = [unmoved(old, new, place) for old, new in zip(carry, outs[:carried], strict=True)]
+                stayed = [pairing.unmoved(old, new, place) for old, new in zip(carry, outs[:carried], strict=True)]
                 outs = [*stayed, *outs[carried:]]
             carry = [
                 value if value.alone is None else dataclasses.replace(value, alone=None) for value in outs[:carried]
@@ -368,19 +368,19 @@ class Lockstep:
         own = {"counts": self.counts, "group": self.group, "records": records}
         outs = []
         for column in zip(*rows, strict=True):
-            outs.append(stacked_steps(column, (length, length_b), place, **own))
+            outs.append(pairing.stacked_steps(column, (length, length_b), place, **own))
             outs[-1].open = self.meetings.together.stacked(column, length)
         return [*carry, *outs] if rows else [*carry, *self._apart(one, other, ins, ins_b, place)[carried:]]
 
-    def judge_keys(self, code: Callable[[], object], hands: Callable[[], Hands]) -> None:
+    def judge_keys(self, program: Any) -> None:
         """Say which keys served twice, and which draws the number of records decides.
 
-        What a draw is for shows when its numbers are used, and who holds the records at the end. ``code`` runs the
-        user's Python once more, ``hands`` does so with an eye on keys.
+        What a draw is for shows when its numbers are used, and who holds the records at the end. The program runs the
+        user's Python once more, also with an eye on keys.
         """
-        self.keys.judge(self.meetings.releases, hands)
-        for draw, rate in self._rates.by_count.items():
-            self.find(rate.told(draw, self._holders, self.counts, code))
+        self.keys.judge(self.meetings.releases, lambda: program.hands)
+        for draw, rate in self._rates.items():
+            self.find(rate.told(draw, self._holders, self.counts, program.trace_again))
 
     def _draw(self, key: Value, place: Place, drawn: Any) -> list[int]:
         """Remember who drew from a key: the numbers of the draw, if its key is not the same in every run."""
@@ -407,7 +407,3 @@ def _fresh_keys_of_count(ins: Sequence[Value], ins_b: Sequence[Value]) -> bool:
     """Whether a random key gets the number of records folded in: on each side a fresh key, so both may be the same."""
     key = ins[0]
     return key.random and not key.differs and not any(value.values for value in (*ins, *ins_b))
-
-
-def _all_public(values: Sequence[Value]) -> bool:
-    return all(value.public and not value.differs for value in values)

@@ -36,11 +36,6 @@ class Source:
     """Number of its first coordinate."""
 
     @property
-    def moved(self) -> np.ndarray:
-        """By how much the record moves each."""
-        return np.zeros(self.own_variance.size) if self.release is None else self.release.moved.ravel()
-
-    @property
     def noise(self) -> Terms | None:
         """Of each, as a map of independent numbers: of its own where no others are known."""
         release, size = self.release, self.own_variance.size

@@ -332,11 +332,7 @@ def _is_noise(name: str, out: Value, ins: Sequence[Value], which: int) -> bool:
         sources = list(ins[1:])
     else:
         sources = list(ins)
-    return any(value.noise or _is_key_words(name, value) for value in sources)
-
-
-def _is_key_words(name: str, value: Value) -> bool:
-    return name == "random_unwrap" and value.random
+    return any(value.noise or (name == "random_unwrap" and value.random) for value in sources)
 
 
 def combined(one: Value, other: Value, at: Place | None) -> Value:
@@ -366,15 +362,10 @@ def combined(one: Value, other: Value, at: Place | None) -> Value:
         packed=(one.packed or other.packed) and not (one.values or other.values),
         displaced=one.displaced or other.displaced,
         opaque=one.opaque or other.opaque,
-        tag=_common_tag(one, other),
+        tag=one.tag if np.shape(one.a) == np.shape(other.b) and one.tag == other.tag else None,
         bent=one.bent or other.bent,
         drawn=one.drawn | other.drawn,
         carried=one.carried or other.carried,
         joined_again=one.joined_again or other.joined_again,
         open=other.open if b is one.a else None,
     )
-
-
-def _common_tag(one: Value, other: Value) -> Tag | None:
-    same = np.shape(one.a) == np.shape(other.b)
-    return one.tag if same and one.tag is not None and one.tag == other.tag else None

@@ -50,29 +50,13 @@ DRAWS = 2**15
 def variance_after(
     name: str, params: dict[str, Any], primitive: Any, ins: Sequence[Value], which: int, shape: tuple[int, ...]
 ) -> Any:
-    """Variance of every coordinate of an equation's result; None where it is not known."""
+    """Variance of every coordinate of an equation's result, each by itself; None where it is not known."""
     noisy = [value for value in ins if value.noise]
-    if not noisy or any(value.variance is None for value in noisy):
+    if name in MIXES_NOISE or not noisy or any(value.variance is None for value in noisy):
         return None
-    first = noisy[0].variance
-    if name in SUMS:
-        return sum(np.broadcast_to(np.asarray(value.variance), shape) for value in noisy)
-    if name == "neg":
-        return first
-    if name in ("mul", "div") and len(noisy) == 1:
-        other = next(value for value in ins if value is not noisy[0])
-        if name == "div" and ins[0] is not noisy[0]:
-            return None
-        by = host(other.a).astype(np.float64)
-        return first * np.square(by) if name == "mul" else first / np.square(by)
-    if _cuts(name, params, ins):
-        return None
-    if name in SAME:
-        return first
-    if name in MOVES:
-        variances = [np.asarray(value.variance, np.float64) if value.noise else None for value in ins]
-        return _moved(name, params, primitive, ins, which, shape, variances)
-    return None
+    parts = [Terms(None, np.sqrt(np.asarray(value.variance))[..., None]) if value.noise else None for value in ins]
+    found = terms_after(name, params, primitive, ins, parts, which, shape)
+    return None if found is None else found.variance
 
 
 def terms_after(

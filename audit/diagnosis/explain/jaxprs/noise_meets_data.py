@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -64,20 +63,6 @@ class Meetings:
     unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
     idle: dict[Idle, None] = dataclasses.field(default_factory=dict)
     _drawn: list[tuple[np.ndarray, Release]] = dataclasses.field(default_factory=list)
-
-    @contextlib.contextmanager
-    def run_alone(self, alone: bool = True) -> Iterator[None]:
-        """The side with more records does what the other one does not."""
-        outer, self.larger_alone = self.larger_alone, self.larger_alone or alone
-        yield
-        self.larger_alone = outer
-
-    @contextlib.contextmanager
-    def run_inside(self, branch: Place) -> Iterator[None]:
-        """A branch is run."""
-        outer, self.inside = self.inside, branch
-        yield
-        self.inside = outer
 
     def meet(
         self,
@@ -184,7 +169,7 @@ class Meetings:
             for name in LATEST:
                 setattr(release, name, getattr(data, name))
         if data.mixed is not None and data.differs:
-            self._mixing(release, data)
+            self._mixing(release, data.mixed)
         self.together.passed(held.open, changed_after_release(out.at or NOWHERE, data.origin or COUNT, self.readers))
         opened = self.together.opened(np.shape(out.a), release, release.variance, None)
         value = held.a if self.larger_alone else out.a
@@ -260,7 +245,7 @@ class Meetings:
         if (apart := data.uncoupled or data.displaced) is not None:
             self.unfollowed.append((OTHER_ROWS, apart))
         elif data.differs and data.mixed is not None:
-            self._mixing(release, data)
+            self._mixing(release, data.mixed)
         fewest = COINCIDENCES if noise.terms is None else max(_fewest(noise), _fewest(data))
         for earlier, other in self._drawn:
             if _alike(earlier, drawn, fewest) and not np.array_equal(other.moved, release.moved):
@@ -288,10 +273,7 @@ class Meetings:
         finding = too_few_numbers(first=release.draw, second=release.at, how=how, shared=at)
         self.too_few(finding, how, release.covering)
 
-    def _mixing(self, release: Release, data: Value) -> None:
-        mixed = data.mixed
-        if mixed is None:
-            return
+    def _mixing(self, release: Release, mixed: Mixed) -> None:
         noisy = next((one for one in self.releases if one.at == release.at and _covers(one, mixed.shape)), release)
         if (bare := _round_without_noise(noisy, mixed)) is not None:
             self.find(bare)

@@ -7,28 +7,27 @@ from collections.abc import Sequence
 
 import jax
 
+from audit.diagnosis.explain import sentences
 from audit.diagnosis.explain.broken_off import broken_off, ended, own_error
 from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, ranked
+from audit.diagnosis.explain.jaxprs.clipping import SCALES, unbounded_releases
 from audit.diagnosis.explain.jaxprs.equations import CannotFollowError
 from audit.diagnosis.explain.jaxprs.facts import Idle
-from audit.diagnosis.explain.jaxprs.group_clipping import SCALES, clipped_together, looked_again
-from audit.diagnosis.explain.jaxprs.near_the_bound import cut_too_late
+from audit.diagnosis.explain.jaxprs.further_looks import clipped_together, cut_too_late, looked_again
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.rounds import ROUNDS_TOGETHER, by_round, pool, rounds_told, unsure
+from audit.diagnosis.explain.jaxprs.rounds import (
+    ROUNDS_TOGETHER,
+    by_round,
+    pool,
+    rounds_told,
+    short_leaves,
+    too_little_noise,
+    unsure,
+)
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there, drawn_for_all, of_fixed_size, taken_too_often
-from audit.diagnosis.explain.jaxprs.short_rounds import short_leaves, too_little_noise
-from audit.diagnosis.explain.jaxprs.unbounded import unbounded_releases
 from audit.diagnosis.explain.places import Place, spelled
-from audit.diagnosis.explain.sentences import (
-    NOISE,
-    RECORDS,
-    carried_unseen,
-    idle,
-    led,
-    not_followed,
-)
 from audit.trials.threefry import fold_in
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.neighbours import Neighbours
@@ -53,21 +52,21 @@ def follow(
         why = (
             f"{mechanism.name} draws sufficient statistics, not records; explain the simulator of full vectors instead"
         )
-        return Explanation(findings=(not_followed(why),))
+        return Explanation(findings=(sentences.not_followed(why),))
     try:
         program = traced(mechanism, neighbours, key)
     except CannotFollowError as error:
-        return Explanation(findings=(not_followed(error.why, error.at),))
+        return Explanation(findings=(sentences.not_followed(error.why, error.at),))
     except Exception as error:
         # what JAX cannot trace runs all the same; everything else fails in an audit, too
         told = broken_off if isinstance(error, UNTRACEABLE) else own_error
         return Explanation(findings=(told(error),))
     if brief and not is_short(program):
-        return Explanation(findings=(not_followed("its program is too long for a brief replay"),))
+        return Explanation(findings=(sentences.not_followed("its program is too long for a brief replay"),))
     try:
         return _explained(program, key, stated, brief=brief)
     except CannotFollowError as error:
-        return Explanation(findings=(not_followed(error.why, error.at),))
+        return Explanation(findings=(sentences.not_followed(error.why, error.at),))
     except Exception as error:
         return Explanation(findings=(ended(error),))
 
@@ -114,29 +113,29 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     releases = [one for run in runs for one in run.lockstep.meetings.releases]
     correlated = dict.fromkeys(one.draw for one in releases if one.correlated)
     why = "is made of random numbers in a way that is not followed: its coordinates may depend on one another"
-    findings += [not_followed(f"the noise of {spelled(at)} {why}", at) for at in correlated]
+    findings += [sentences.not_followed(f"the noise of {spelled(at)} {why}", at) for at in correlated]
     rounds = [releases for run in runs for releases in by_round(program, run).values()]
     together = dict.fromkeys(one.at for own in rounds for one in own if one.unknown == ROUNDS_TOGETHER)
-    findings += [not_followed(f"{ROUNDS_TOGETHER}: {spelled(at)}", at) for at in together]
+    findings += [sentences.not_followed(f"{ROUNDS_TOGETHER}: {spelled(at)}", at) for at in together]
     unfollowed: dict[str, dict[Place, None]] = {}
     for why, at in (place for run in runs for place in run.lockstep.meetings.unfollowed):
         unfollowed.setdefault(why, {}).setdefault(at)
-    findings += [not_followed(f"{why}: {', '.join(map(spelled, at))}", *at) for why, at in unfollowed.items()]
+    findings += [sentences.not_followed(f"{why}: {', '.join(map(spelled, at))}", *at) for why, at in unfollowed.items()]
     findings += of_fixed_size(program, key, stated) if unfollowed else []
     if not _has_a_cause(findings):
         told = dict.fromkeys(one for run in runs for one in run.lockstep.meetings.idle)
         findings += _hidden_by_a_bound(program, own, list(told))
     if (carried := _carried_alone(runs)) is not None:
-        findings.append(not_followed(carried_unseen(carried, len(runs)), carried))
+        findings.append(sentences.not_followed(sentences.carried_unseen(carried, len(runs)), carried))
     nothing = all(finding.kind == Kind.NOT_FOLLOWED for finding in findings)
     if nothing and runs[0].no_number:
         why = f"{runs[0].no_number} is no number (NaN), with and without the record: there is nothing to compare"
-        findings.append(not_followed(why))
+        findings.append(sentences.not_followed(why))
     elif nothing and not _joined(runs):
         why = f"the record moved nothing that is released in {len(runs)} runs; it may have joined no batch"
         if (constant := runs[0].lockstep.constant_choice) is not None:
             why += f": a number for each record is drawn from the constant key of {spelled(constant)}"
-        findings.append(not_followed(why))
+        findings.append(sentences.not_followed(why))
     return Explanation(
         findings=ranked(without_consequences(findings, bool(unfollowed))),
         rounds=rounds_told(program, runs),
@@ -154,7 +153,7 @@ SHOWN_WHEN_GROWN = frozenset({Kind.NOISE_SCALE_FROM_DATA})
 
 SHORTER = 0.01
 """How much smaller all records are made where a bound hides what reads them."""
-SHOWN_WHEN_SHORT = {Kind.NOISE_SCALE_FROM_DATA: NOISE, Kind.RECORDS_MIXED_BEFORE_SUM: RECORDS}
+SHOWN_WHEN_SHORT = {Kind.NOISE_SCALE_FROM_DATA: sentences.NOISE, Kind.RECORDS_MIXED_BEFORE_SUM: sentences.RECORDS}
 """What is true of the code whatever its records are, and what raw data meet there."""
 
 
@@ -172,8 +171,8 @@ def _hidden_by_a_bound(program: Program, key: jax.Array, told: Sequence[Idle]) -
     for one in told:
         more = f"{spelled(one.hidden)} hides it on this pair; records {1 / SHORTER:.0f} times smaller show it."
         shown = [found for found in short if SHOWN_WHEN_SHORT.get(found.kind) == one.meets]
-        shown = [led(dataclasses.replace(found, says=f"{found.says} {more}"), one.hidden) for found in shown]
-        findings += shown or [idle(one.at, one.hidden, meets=one.meets)]
+        shown = [sentences.led(dataclasses.replace(found, says=f"{found.says} {more}"), one.hidden) for found in shown]
+        findings += shown or [sentences.idle(one.at, one.hidden, meets=one.meets)]
     return list(dict.fromkeys(findings))
 
 

@@ -79,12 +79,9 @@ class Program:
         # of a function that it knows JAX keeps the trace, and nothing would run
         jax.make_jaxpr(lambda *given: self.function(*given))(jax.random.key(0), self.sides[0])
 
+    @functools.cached_property
     def hands(self) -> Hands:
         """Who handed out keys while that ran."""
-        return self._hands
-
-    @functools.cached_property
-    def _hands(self) -> Hands:
         return Hands(self.trace_again)
 
     def fewer(self, key: jax.Array) -> Program | None:
@@ -259,12 +256,12 @@ def run_once(
             return Run(lockstep=lockstep, left=(), ended=True)
         except CannotFollowError as error:
             lockstep.meetings.together.broken_off = True
-            lockstep.judge_keys(program.trace_again, program.hands)
+            lockstep.judge_keys(program)
             return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
         first = scale == whole == 1.0 and not others_apart
         if first and lockstep.lined_up is not None and not _places_do_not_matter(program, arguments, outs):
             lockstep.meetings.out_of_line(lockstep.lined_up)
-    lockstep.judge_keys(program.trace_again, program.hands)
+    lockstep.judge_keys(program)
     for out in outs:
         lockstep.meetings.together.see(out.open)
     for finding in lockstep.meetings.together.seen_too_early():

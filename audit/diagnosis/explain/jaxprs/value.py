@@ -9,19 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from audit.diagnosis.explain.jaxprs.facts import (
-    Bent,
-    Gain,
-    Idle,
-    Leak,
-    Mixed,
-    Open,
-    Origin,
-    Resized,
-    Scaled,
-    Slot,
-    Weight,
-)
+from audit.diagnosis.explain.jaxprs import facts
 from audit.diagnosis.explain.jaxprs.key_words import is_key, words_of
 from audit.diagnosis.explain.places import NOWHERE, Place
 from audit.diagnosis.explain.wrong_lengths import Number
@@ -92,8 +80,8 @@ class Value:
     beside: Value | None = None
     """Noise that stands among rows of records as one more of them."""
     draw: Place | None = None
-    resized: Resized | None = None
-    scaled: Scaled | None = None
+    resized: facts.Resized | None = None
+    scaled: facts.Scaled | None = None
     tag: Tag | None = None
     alone: int | None = None
     """The number of the record that it belongs to, where a loop takes one after the other."""
@@ -108,7 +96,7 @@ class Value:
     """Where a sum that was released before, but here without its noise, was added to a later one."""
     joined_again: bool = False
     """Whether the record is in both of them."""
-    origin: Origin | None = None
+    origin: facts.Origin | None = None
     way: tuple[Place, ...] = ()
     """Where a sum over records went since its origin."""
     read: Place | None = None
@@ -117,7 +105,7 @@ class Value:
     """Where a number that is none of a record's began to differ; None for constants of the program."""
     lost: Place | None = None
     """Where it became no number with the record; NOWHERE where the record itself holds none."""
-    mixed: Mixed | None = None
+    mixed: facts.Mixed | None = None
     nonlinear: Place | None = None
     single: bool = False
     """One number a record, in however many coordinates it stands."""
@@ -125,7 +113,7 @@ class Value:
     """Where such a number was last computed, other than by differentiation."""
     numbers: tuple[Number, ...] = ()
     """Such numbers that it is made of, from those on that were made of entries of the record, and where."""
-    weights: tuple[Weight, ...] = ()
+    weights: tuple[facts.Weight, ...] = ()
     """Where each part of a record was last multiplied by a number of its own, other than by differentiation."""
     longer: Place | None = None
     """Where the record was last made longer after that."""
@@ -143,7 +131,7 @@ class Value:
     """Where entries of the record were last bounded one by one."""
     released: int = 0
     """Releases that stand behind it, one after the other."""
-    leak: Leak | None = None
+    leak: facts.Leak | None = None
     blurred: bool = False
     """Noise reached it in a way that is not followed."""
     uncoupled: Place | None = None
@@ -164,17 +152,17 @@ class Value:
     """Where noise that was added to it, or is to be, was multiplied by zero."""
     hidden: Place | None = None
     """Where a bound or a comparison made both sides equal."""
-    idle: Idle | None = None
+    idle: facts.Idle | None = None
     fixed_noise: tuple[Place, Place] | None = None
     """Where numbers drawn from such a key were added to what records make, and where the key was made."""
-    open: Open | None = None
+    open: facts.Open | None = None
     """Releases of which this is a linear map."""
-    bent: Bent | str | None = None
+    bent: facts.Bent | str | None = None
     """Where the record's share began to depend on the other records; COUNT where that is their number's doing."""
-    bends: frozenset[Slot] = frozenset()
+    bends: frozenset[facts.Slot] = frozenset()
     """All that was read where it began to."""
-    gain: Gain = dataclasses.field(default_factory=lambda: Gain(object()))
-    slot: Slot | None = None
+    gain: facts.Gain = dataclasses.field(default_factory=lambda: facts.Gain(object()))
+    slot: facts.Slot | None = None
     at: Place | None = None
 
     def draws_from(self, numbers: Sequence[int]) -> None:

@@ -6,14 +6,8 @@ import collections
 import dataclasses
 from collections.abc import Callable
 
+from mechanisms.adapters.pytorch.replay import comparing
 from mechanisms.adapters.pytorch.replay.cells import Cell
-from mechanisms.adapters.pytorch.replay.comparing import (
-    apart_from,
-    first_sums_differ,
-    outputs_differ,
-    releases_differ,
-    together,
-)
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.run import Run, Sway
 from mechanisms.adapters.pytorch.replay.stacks import Stack
@@ -38,19 +32,15 @@ def differing(one: Run, other: Run, exceeds: Callable[[Stack], bool]) -> tuple[l
         return [], False
     if one.outputs.keys() != other.outputs.keys():
         return [_fact(UNSEEN, why="the two datasets release tensors of different names")], True
-    if other.releases.uncovered and (other.releases.reached or outputs_differ(one, other)):
-        first = other.releases.uncovered[0]
-        leaf = f"A part of the sum ({first.count} of {first.of} coordinates)"
-        leaf = f"The sum of round {first.round}" if first.whole else leaf
-        left = {"left": first.left} if first.left else {}
-        return [_fact(BARE, {"at": first.origin, "noisy": first.where, **left}, leaf=leaf)], True
+    if other.releases.uncovered and (other.releases.reached or comparing.outputs_differ(one, other)):
+        return [other.releases.uncovered[0]], True
     changed = dict.fromkeys(other.releases.reached, OTHER_NUMBER)
     """Where raw data met a release, and how: each place once."""
     unseen: list[Fact] = []
     bare: dict[tuple[tuple[str, Stack], ...], list[str]] = collections.defaultdict(list)
     opaque = False
     for name, mine in other.outputs.items():
-        if not apart_from(one.outputs[name].value, mine.value):
+        if not comparing.apart_from(one.outputs[name].value, mine.value):
             continue
         cell, stops = mine.cell, other.numbers or one.numbers
         if cell is not None and cell.drowned and exceeds(cell.noised):
@@ -73,7 +63,7 @@ def differing(one: Run, other: Run, exceeds: Callable[[Stack], bool]) -> tuple[l
         else:
             bare[_without_noise(cell, other)].append(name)
     told = [_fact(CHANGED, {"at": at}, origin=origin) for at, origin in changed.items()]
-    told += [*unseen, *(_fact(BARE, dict(stacks), leaf=together(names)) for stacks, names in bare.items())]
+    told += [*unseen, *(_fact(BARE, dict(stacks), leaf=comparing.together(names)) for stacks, names in bare.items())]
     return told, opaque or bool(other.releases.reached)
 
 
@@ -117,7 +107,7 @@ class Numbers:
         ended = not read
         for sway in SWAYS if read else ():
             run = self.swayed(dict.fromkeys(read, sway))
-            if run is not None and releases_differ(self.one, run):
+            if run is not None and comparing.releases_differ(self.one, run):
                 break
             ended |= run is not None
         else:
@@ -152,5 +142,5 @@ class Numbers:
     def _deciding(self) -> list[tuple[bool, Stack]]:
         """Where those are read that change what is released, the last first, and whether they change a sum."""
         runs = [(where, self.swayed({where: SWAYS[0]})) for where in reversed(self.other.ledger.read_otherwise())]
-        changed = [(where, run) for where, run in runs if run is not None and releases_differ(self.one, run)]
-        return [(first_sums_differ(self.one, run), where) for where, run in changed]
+        changed = [(where, run) for where, run in runs if run is not None and comparing.releases_differ(self.one, run)]
+        return [(comparing.first_sums_differ(self.one, run), where) for where, run in changed]

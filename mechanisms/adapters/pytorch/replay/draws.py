@@ -27,6 +27,7 @@ SELECTING = frozenset(
 """What chooses records or units."""
 DRAWS = CONTINUOUS | SELECTING
 UNIFORM = frozenset(("rand", "rand_like", "uniform_"))
+COINS = frozenset(("bernoulli", "bernoulli_"))
 
 Slot = tuple[Any, ...]
 SEEDING = frozenset(("manual_seed", "seed", "set_state"))
@@ -144,7 +145,7 @@ class Bank:
         if name in UNIFORM and value.is_floating_point():
             takes = self.taken or 0.0
             leaves = LARGEST_UNIFORM - takes
-        elif name in ("bernoulli", "bernoulli_"):
+        elif name in COINS:
             takes, leaves = 1, 0
         else:
             return
@@ -166,14 +167,16 @@ def scaled_draw(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cal
 
     None for other draws, and for uniform ones from 0 to 1, with which records are chosen.
     """
-    if name == "uniform_" and "out" not in kwargs:
-        return _between(args, kwargs)
-    written, given = (args[0], args[1:]) if name == "normal_" else (None, args)
-    if name not in ("normal", "normal_") or "out" in kwargs or isinstance(written, torch.nn.Parameter):
+    written, given = (args[0], args[1:]) if name.endswith("_") else (None, args)
+    if name not in ("normal", "normal_", "uniform_") or "out" in kwargs or isinstance(written, torch.nn.Parameter):
         return None
-    mean, deviation = (*given, *(0.0, 1.0)[len(given) :])[:2]
-    mean, deviation = kwargs.get("mean", mean), kwargs.get("std", deviation)
-    shapes = [part.shape for part in (mean, deviation) if isinstance(part, torch.Tensor)]
+    uniform = name == "uniform_"
+    words = ("from", "to") if uniform else ("mean", "std")
+    given = (*given, *(0.0, 1.0)[len(given) :])
+    first, second = (kwargs.get(word, one) for word, one in zip(words, given, strict=False))
+    if uniform and (first, second) == (0, 1):
+        return None
+    shapes = [part.shape for part in (first, second) if isinstance(part, torch.Tensor)]
     like = {what: kwargs[what] for what in ("dtype", "device", "generator") if kwargs.get(what) is not None}
     if written is not None:
         shape, like = written.shape, {"dtype": written.dtype, "device": written.device, **like}
@@ -181,24 +184,9 @@ def scaled_draw(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Cal
         shape = torch.broadcast_shapes(*shapes) if shapes else args[2]
 
     def draw() -> torch.Tensor:
-        out = torch.randn(shape, **like) * deviation
-        out = out + mean if isinstance(mean, torch.Tensor) or mean else out
+        out = torch.rand(shape, **like) * (second - first) if uniform else torch.randn(shape, **like) * second
+        out = out + first if isinstance(first, torch.Tensor) or first else out
         return out if written is None else written.copy_(out)
-
-    return draw
-
-
-def _between(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], torch.Tensor] | None:
-    written, *given = args
-    low, high = (*given, *(0.0, 1.0)[len(given) :])[:2]
-    low, high = kwargs.get("from", low), kwargs.get("to", high)
-    if (low, high) == (0, 1) or isinstance(written, torch.nn.Parameter):
-        return None
-
-    def draw() -> torch.Tensor:
-        like = {"dtype": written.dtype, "device": written.device, "generator": kwargs.get("generator")}
-        out = torch.rand(written.shape, **like) * (high - low)
-        return written.copy_(out + low if low else out)
 
     return draw
 
@@ -212,12 +200,16 @@ def generator_of(kwargs: dict[str, Any]) -> torch.Generator | None:
 
 def rate_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], index: int) -> float | None:
     """The probability with which a draw is one in one place, where the call is given that."""
-    if name not in ("bernoulli", "bernoulli_"):
+    if name not in COINS:
         return None
-    given, *more = args
-    rate = kwargs.get("p", more[0] if more else given if name == "bernoulli" else 0.5)
-    rates = torch.as_tensor(rate).detach().double().expand(given.shape).flatten()
+    rates = torch.as_tensor(kwargs.get("p", rate_given(name, args))).detach().double().expand(args[0].shape).flatten()
     return float(rates[min(index, len(rates) - 1)]) if len(rates) else None
+
+
+def rate_given(name: str, args: tuple[Any, ...]) -> Any:
+    """The probabilities that draws of ones and zeros are given."""
+    given, *more = args
+    return more[0] if more else given if name == "bernoulli" else 0.5
 
 
 def state_of(generator: torch.Generator | None) -> int | None:

@@ -11,7 +11,7 @@ import torch
 
 from mechanisms.adapters.pytorch.replay import noise, traces
 from mechanisms.adapters.pytorch.replay.cells import Cell, Operation
-from mechanisms.adapters.pytorch.replay.draws import Slot
+from mechanisms.adapters.pytorch.replay.draws import COINS, Slot, rate_given
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.storages import elements
@@ -120,10 +120,8 @@ class Ledger:
 
     def compare_rates(self, name: str, args: tuple[Any, ...], out: torch.Tensor, where: Stack) -> None:
         """The same of a draw that is given the rates."""
-        if name in ("bernoulli", "bernoulli_") and out.dim() == 1:
-            given, *more = args
-            rate = more[0] if more else given if name == "bernoulli" else 0.5
-            self._choose(self.slot(where, name, "choice"), out != 0, rate, where)
+        if name in COINS and out.dim() == 1:
+            self._choose(self.slot(where, name, "choice"), out != 0, rate_given(name, args), where)
 
     def _choose(self, slot: Slot, chosen: torch.Tensor, rate: Any, where: Stack) -> None:
         rates = None if rate is None else torch.as_tensor(rate).detach().double().expand(chosen.shape).clone()
@@ -226,9 +224,18 @@ class Ledger:
             self._mix(done, found, mixes=_most_rows_differ(other, done.out))
 
     def _mix(self, done: Operation, found: Cell, *, mixes: bool) -> None:
-        if mixes and not found.mixed and "batch_norm" in done.name:
-            self.normalising.add(done.where)
-        _mix(done, found, mixes=mixes)
+        if not mixes:
+            found.mixed = found.mixed_by = ()
+        elif not found.mixed:
+            if "batch_norm" in done.name:
+                self.normalising.add(done.where)
+            # one number that is spread over all records is still one
+            by = [
+                (min(part.numel(), elements(part)), one.summed)
+                for part, one in done.pairs
+                if one.data and not one.ragged
+            ]
+            found.mixed, (_, found.mixed_by) = done.where, min(by, default=(0, ()))
 
     def row_of_number(self, done: Operation) -> int | None:
         """The same of one number: whether the reference has none here."""
@@ -248,20 +255,6 @@ def _among(some: list[float], numbers: list[float]) -> bool:
 def _drawn(part: Any, done: Operation) -> bool:
     cell = done.cell(part) if isinstance(part, torch.Tensor) else None
     return cell is not None and cell.noise
-
-
-def _mix(done: Operation, found: Cell, *, mixes: bool) -> None:
-    if not mixes:
-        found.mixed = found.mixed_by = ()
-    elif not found.mixed:
-        found.mixed = done.where
-        # one number that is spread over all records is still one
-        made = [
-            (min(part.numel(), elements(part)), cell.summed)
-            for part, cell in done.pairs
-            if cell.data and not cell.ragged
-        ]
-        _, found.mixed_by = min(made, default=(0, ()))
 
 
 def _most_rows_differ(other: traces.Rows, out: torch.Tensor) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,10 +14,10 @@ from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.draws import Slot
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.ledger import Bend
+from mechanisms.adapters.pytorch.replay.noise import PRODUCTS
 from mechanisms.adapters.pytorch.replay.records import Place, among_others, enlarged, replaced
-from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.run import Further, Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
-from mechanisms.adapters.pytorch.replay.summing import PRODUCTS
 
 SLACK = 0.02
 """What rounding may add to a difference, over it."""
@@ -47,9 +46,6 @@ EXTREME = frozenset(("max", "amax", "min", "amin", "median", "kthvalue"))
 """What makes one number of all records and sums none."""
 ADDING_UP = noise.ADDING | PRODUCTS | {"sum", "mean", "cumsum"}
 """What sums records, if it is given several; a loss that is told for each of them is none of these."""
-
-Further = Callable[..., Run | None]
-"""A run on a changed dataset beside a reference; None where the code stops with an error."""
 
 
 class Company:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,22 +20,16 @@ def tensors_in(dataset: Any) -> Iterator[torch.Tensor]:
     """Every tensor that can be reached without reading a record."""
     if isinstance(dataset, torch.Tensor):
         yield dataset
-    elif isinstance(dataset, TensorDataset):
-        yield from dataset.tensors
-    elif isinstance(dataset, Subset):
-        yield from tensors_in(dataset.dataset)
+        return
+    inside: Iterable[Any] = dataset if isinstance(dataset, list | tuple) else ()
+    if isinstance(dataset, Subset):
+        inside = [dataset.dataset]
     elif isinstance(dataset, ConcatDataset):
-        for part in dataset.datasets:
-            yield from tensors_in(part)
-    elif isinstance(dataset, dict):
-        for part in dataset.values():
-            yield from tensors_in(part)
-    elif isinstance(dataset, list | tuple):
-        for part in dataset:
-            yield from tensors_in(part)
-    elif isinstance(dataset, Dataset):
-        for part in vars(dataset).values():
-            yield from tensors_in(part)
+        inside = dataset.datasets
+    elif isinstance(dataset, dict | Dataset):
+        inside = (dataset if isinstance(dataset, dict) else vars(dataset)).values()
+    for part in inside:
+        yield from tensors_in(part)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from mechanisms.adapters.noise_terms import Terms, together
 from mechanisms.adapters.pytorch.replay import noise, traces
 from mechanisms.adapters.pytorch.replay.cells import Cell, Event, Operation
 from mechanisms.adapters.pytorch.replay.draws import Slot
+from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.storages import laid, variance_in
@@ -38,22 +39,6 @@ class Meeting:
     result: torch.Tensor
 
 
-@dataclasses.dataclass(frozen=True)
-class Uncovered:
-    """A part of a sum that the record moves and no noise covers."""
-
-    left: Stack
-    """Where noise was taken from it, if it ever was there."""
-    origin: Stack
-    where: Stack
-    """Where noise met the rest."""
-    count: int
-    of: int
-    round: int
-    whole: bool
-    """Whether no part of the sum has noise, as where its noise is multiplied by zero."""
-
-
 class Releases:
     """The releases of one run, compared with those of a run before it."""
 
@@ -75,7 +60,7 @@ class Releases:
         """Where a number of the data was read last before other noise was added on the two sides, and its draw."""
         self.leaked: list[Stack] = []
         """Where something released became different on the two sides."""
-        self.uncovered: list[Uncovered] = []
+        self.uncovered: list[Fact] = []
         """Parts of sums that were released while noise met the rest."""
         self.reached: list[Stack] = []
         """Those of them that came into a later release."""
@@ -272,10 +257,12 @@ class Releases:
         hidden = variance != 0
         apart = _is_moved(meeting.value, other.value, difference)
         if count := int((apart & ~hidden).sum()):
-            origin = cell.summed or done.where
-            self.uncovered.append(
-                Uncovered(covering.uneven, origin, done.where, count, hidden.numel(), self.round, not hidden.any())
-            )
+            # no part of it has noise where that is multiplied by zero
+            leaf = f"A part of the sum ({count} of {hidden.numel()} coordinates)"
+            leaf = leaf if hidden.any() else f"The sum of round {self.round}"
+            left = {"left": covering.uneven} if covering.uneven else {}
+            stacks = {"at": cell.summed or done.where, "noisy": done.where, **left}
+            self.uncovered.append(Fact(kind="released_without_noise", stacks=stacks, words={"leaf": leaf}))
         done.out.copy_(torch.where(hidden, other.result, done.out.detach()))
         if cell.changed and cell.changed in self.leaked:
             self.reached.append(cell.changed)

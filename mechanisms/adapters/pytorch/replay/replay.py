@@ -9,39 +9,10 @@ from typing import Any
 
 import torch
 
-from mechanisms.adapters.pytorch.replay.comparing import (
-    MUCH,
-    holding,
-    length_of,
-    releases_differ,
-    round_costs,
-    size_of,
-    together,
-    unbounded,
-)
+from mechanisms.adapters.pytorch.replay import comparing, joint_noise, mixing
 from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, Numbers, differing
 from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
-from mechanisms.adapters.pytorch.replay.joint_noise import (
-    drawn_by_the_seed,
-    of_one_seed,
-    picking,
-    repeated_noise,
-    reused_states,
-    rounds_depend,
-    same_batches_in_every_run,
-    same_in_every_run,
-    squared_length,
-    with_seedings,
-)
-from mechanisms.adapters.pytorch.replay.mixing import (
-    GROWN,
-    SLACK,
-    UNPLACED,
-    Company,
-    mixing,
-    other_batches,
-)
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.runs import Runs
@@ -86,7 +57,7 @@ class Replay(Runs):
         if not self._about_outputs(one, other):
             self._about_mixing(one, other, (self._without, self._with))
             if self._elsewhere(one, other):
-                self._facts += [] if self._facts else [other_batches(other)]
+                self._facts += [] if self._facts else [mixing.other_batches(other)]
                 return self._answer(one, other, ())
             self._about_ranks(other)
             largest += self._about_clipping(one, other)
@@ -95,12 +66,12 @@ class Replay(Runs):
                     del largest[1:]
         reused = all(fact.kind == "key_used_twice" for fact in self._facts)
         own = {self._seed, stream_of(self._seed)}
-        if reused and not drawn_by_the_seed(other, own) and (again := self._of_another_seed()) is not None:
-            found = same_in_every_run(other, again, together([*other.outputs]))
+        if reused and not joint_noise.drawn_by_the_seed(other, own) and (again := self._of_another_seed()) is not None:
+            found = joint_noise.same_in_every_run(other, again, comparing.together([*other.outputs]))
             self._facts += self._constant(other, found)
-        elsewhere = any(other.draws[number].seed not in own for number in picking(other))
+        elsewhere = any(other.draws[number].seed not in own for number in joint_noise.picking(other))
         if self._rate is not None and not self._facts and elsewhere and (again := self._of_another_seed()) is not None:
-            self._facts += self._constant(other, same_batches_in_every_run(other, again))
+            self._facts += self._constant(other, joint_noise.same_batches_in_every_run(other, again))
         released = {event.origin for event in other.releases.events}
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
             stacks = {"origin": origin, "at": at, "draw": draw}
@@ -108,7 +79,8 @@ class Replay(Runs):
         for read, draw in dict.fromkeys(other.releases.chosen):
             self._say("randomness_from_data", {"read": read, "draw": draw})
         costs = [
-            list(round_costs(run.releases.events, scale)) for run, scale in zip(largest, (1.0, *SCALES), strict=False)
+            list(comparing.round_costs(run.releases.events, scale))
+            for run, scale in zip(largest, (1.0, *SCALES), strict=False)
         ]
         costs += self._costs_otherwise(one, other, costs)
         told: Sequence[Cost] = costs[0]
@@ -179,15 +151,15 @@ class Replay(Runs):
             releases=len(releases),
             opaque=opaque,
             read=frozenset(other.read),
-            judged=not costs or not rounds_depend(other.releases.events),
+            judged=not costs or not joint_noise.rounds_depend(other.releases.events),
             again=self._bank.in_company and sum(out.value.numel() for out in one.outputs.values()) <= MOST_TWICE,
         )
 
     def _about_randomness(self, one: Run, other: Run) -> None:
-        reused = reused_states(other)
+        reused = joint_noise.reused_states(other)
         if reused and (again := self._further(self._with, one, seedings=Seedings())) is not None:
-            reused = with_seedings(reused, other, again)
-        self._facts += reused or repeated_noise(other.releases.events)
+            reused = joint_noise.with_seedings(reused, other, again)
+        self._facts += reused or joint_noise.repeated_noise(other.releases.events)
         apart = [
             (slot, where)
             for slot, (seed, where) in other.seeds.items()
@@ -206,7 +178,7 @@ class Replay(Runs):
         if not found:
             return []
         fresh = self._further(self._with, None, seed=self._seed + 1, stirred=True, bank=Bank())
-        return found if fresh is None else of_one_seed(found, other, fresh)
+        return found if fresh is None else joint_noise.of_one_seed(found, other, fresh)
 
     def _about_rounds(self, one: Run, other: Run) -> None:
         for at in dict.fromkeys(other.releases.reached):
@@ -236,11 +208,11 @@ class Replay(Runs):
 
     def _exceeds_its_noise(self, noised: Stack, one: Run, other: Run) -> bool:
         """Whether single records that get noise are not bounded there: one is too long for it, or a larger one is."""
-        if self._stated and other.over_noise[noised] * self._stated > 1 + SLACK:
+        if self._stated and other.over_noise[noised] * self._stated > 1 + mixing.SLACK:
             return True
         larger = None if self._place is None else enlarged(self._with, self._place.index, FACTOR)
         run = None if larger is None else self._further(larger, one)
-        return run is not None and run.noised[noised] > MUCH * other.noised[noised] > 0
+        return run is not None and run.noised[noised] > comparing.MUCH * other.noised[noised] > 0
 
     def _about_ranks(self, other: Run) -> None:
         """Whether a median, say, mixes records: it moves if the record stands above all others, or below them."""
@@ -267,12 +239,14 @@ class Replay(Runs):
         ]
         if not suspects or self._place is None:
             return
-        company = Company(one, other, pair, self._place, self._further)
-        found = mixing(company, other, suspects, elsewhere=self._elsewhere(one, other))
+        company = mixing.Company(one, other, pair, self._place, self._further)
+        found = mixing.mixing(company, other, suspects, elsewhere=self._elsewhere(one, other))
         numbers = self._numbers(one, other)
-        if any(fact.words.get("why") == UNPLACED for fact in found):
+        if any(fact.words.get("why") == mixing.UNPLACED for fact in found):
             found = numbers.mixing() or self._mixed_by_another(one, other, pair, suspects) or found
-        covered = [cost.deviation / self._stated for cost in round_costs(other.releases.events) if self._stated]
+        covered = [
+            cost.deviation / self._stated for cost in comparing.round_costs(other.releases.events) if self._stated
+        ]
         most = min(covered, default=0.0) if self._clip is None else self._clip
         self._facts += map(numbers.through, company.moved_too_far(found, SCALES, most))
 
@@ -283,9 +257,9 @@ class Replay(Runs):
         run = None if larger is None else self._further(larger, one)
         if run is None or run.releases.astray or len(run.releases.events) != len(other.releases.events):
             return []
-        company = Company(one, run, (pair[0], larger), self._place, self._further)
-        found = mixing(company, run, suspects, elsewhere=self._elsewhere(one, run))
-        return [fact for fact in found if fact.words.get("why") != UNPLACED]
+        company = mixing.Company(one, run, (pair[0], larger), self._place, self._further)
+        found = mixing.mixing(company, run, suspects, elsewhere=self._elsewhere(one, run))
+        return [fact for fact in found if fact.words.get("why") != mixing.UNPLACED]
 
     def _elsewhere(self, one: Run, other: Run) -> bool:
         """Whether a batch holds others on the two datasets, beside the one record."""
@@ -296,7 +270,7 @@ class Replay(Runs):
         moved = [number for number, event in enumerate(other.releases.events) if event.moved and not event.superseded]
         if self._place is None or not moved or any(fact.kind != "key_used_twice" for fact in self._facts):
             return []
-        lengths, runs = [length_of(other.releases.events, moved)], []
+        lengths, runs = [comparing.length_of(other.releases.events, moved)], []
         for factor in SCALES:
             dataset = enlarged(self._with, self._place.index, factor)
             run = None if dataset is None else self._further(dataset, one)
@@ -304,18 +278,21 @@ class Replay(Runs):
                 return runs
             if self._keeps_promise(run):
                 return [*runs, run]
-            length = length_of(run.releases.events, moved)
+            length = comparing.length_of(run.releases.events, moved)
             if not math.isfinite(length):
                 return runs
-            if length <= GROWN * lengths[0]:
+            if length <= mixing.GROWN * lengths[0]:
                 return [*runs, run]
             lengths.append(length)
             runs.append(run)
         times = lengths[1] / lengths[2]
-        if times > MUCH:
-            event = max((other.releases.events[number] for number in moved), key=size_of)
+        if times > comparing.MUCH:
+            event = max((other.releases.events[number] for number in moved), key=comparing.size_of)
             stacks = {"at": event.stack, "origin": event.origin}
-            leaves, cost = unbounded(other, runs, moved), next(round_costs(other.releases.events), None)
+            leaves, cost = (
+                comparing.unbounded(other, runs, moved),
+                next(comparing.round_costs(other.releases.events), None),
+            )
             self._say("not_clipped", stacks, scale=FACTOR, times=times, leaves=leaves, cost=cost)
             return []
         return runs
@@ -329,10 +306,10 @@ class Replay(Runs):
         if self._stated is None or self._place is None or self._facts or not costs[0] or numbers > MOST_TWICE:
             return []
         least = min(cost.multiplier for found in costs for cost in found)
-        if least * (1 + SLACK) < self._stated:
+        if least * (1 + mixing.SLACK) < self._stated:
             return []
         found = []
-        scales = (1 / FACTOR,) if least <= self._stated * (1 + SLACK) else (1 / FACTOR, -FACTOR)
+        scales = (1 / FACTOR,) if least <= self._stated * (1 + mixing.SLACK) else (1 / FACTOR, -FACTOR)
         for scale in (*scales, *near_the_bound(costs, self._clip)):
             dataset = enlarged(self._with, self._place.index, scale)
             run = None if dataset is None else self._further(dataset, one)
@@ -340,14 +317,16 @@ class Replay(Runs):
                 continue
             if self._changes(one, run, scale):
                 return []
-            own = list(round_costs(run.releases.events, scale))
+            own = list(comparing.round_costs(run.releases.events, scale))
             found += [own] if all(math.isfinite(cost.sensitivity) for cost in own) else []
         return found
 
     def _keeps_promise(self, run: Run) -> bool:
         """Whether a record so large moves every release by no more than is promised, or by next to nothing."""
-        costs = list(round_costs(run.releases.events))
-        return bool(costs) and all(cost.multiplier * (1 + SLACK) >= (self._stated or NEGLIGIBLE) for cost in costs)
+        costs = list(comparing.round_costs(run.releases.events))
+        return bool(costs) and all(
+            cost.multiplier * (1 + mixing.SLACK) >= (self._stated or NEGLIGIBLE) for cost in costs
+        )
 
     def _about_tensors(self, one: Run, other: Run) -> bool:
         """Whether a tensor has less noise than others that are clipped together with it."""
@@ -361,7 +340,7 @@ class Replay(Runs):
                 runs.append(run)
         found = short_parts([run.releases.events for run in runs], self._stated)
         for event, fact in found:
-            names = holding(other, [event])
+            names = comparing.holding(other, [event])
             some = fact.words["some"]
             leaf = names[0] if len(names) == 1 else "the sum" if some else "one tensor"
             self._facts.append(dataclasses.replace(fact, words={**fact.words, "leaf": f"{some}{leaf}"}))
@@ -372,7 +351,7 @@ class Replay(Runs):
         if self._facts:
             return
         moved = [event for event in other.releases.events if event.moved and not event.superseded]
-        unknown = [event for event in moved if not event.known or squared_length([event]) is None]
+        unknown = [event for event in moved if not event.known or joint_noise.squared_length([event]) is None]
         if unknown:
             why = "the deviation of the noise could not be followed from where it is drawn to where it is added"
             self._say("not_followed", {"at": unknown[0].stack}, why=why)
@@ -395,4 +374,4 @@ class Replay(Runs):
     def _moves_without_draws(self, one: Run) -> bool:
         """Whether another seed changes something although every draw that is seen stays as it was."""
         again = self._further(self._without, None, seed=self._seed + 1)
-        return again is None or releases_differ(one, again)
+        return again is None or comparing.releases_differ(one, again)

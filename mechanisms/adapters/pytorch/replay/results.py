@@ -10,11 +10,11 @@ import torch
 from mechanisms.adapters.pytorch.replay import noise
 from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, Operation
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
+from mechanisms.adapters.pytorch.replay.noise import WEIGHING, bends, multiple, record_sum
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.releases import Releases
 from mechanisms.adapters.pytorch.replay.stacks import Stack, in_backward
 from mechanisms.adapters.pytorch.replay.storages import covers, laid
-from mechanisms.adapters.pytorch.replay.summing import WEIGHING, bends, multiple, record_sum
 from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number, by_python, measured, weighed
 
 RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))

@@ -13,22 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from mechanisms.adapters.pytorch.replay import noise
+from mechanisms.adapters.pytorch.replay import draws, noise
 from mechanisms.adapters.pytorch.replay.cells import Cell, Operation, merged, overwritten
-from mechanisms.adapters.pytorch.replay.draws import (
-    CONTINUOUS,
-    DRAWS,
-    SELECTING,
-    UNIFORM,
-    Bank,
-    Draw,
-    Seedings,
-    Slot,
-    generator_of,
-    rate_of,
-    scaled_draw,
-    state_of,
-)
 from mechanisms.adapters.pytorch.replay.records import rows_read
 from mechanisms.adapters.pytorch.replay.releases import Enough
 from mechanisms.adapters.pytorch.replay.results import Results
@@ -62,16 +48,16 @@ class Run(Results, TorchDispatchMode):
 
     def __init__(
         self,
-        bank: Bank,
+        bank: draws.Bank,
         reference: Run | None = None,
-        seedings: Seedings | None = None,
+        seedings: draws.Seedings | None = None,
         swayed: dict[Stack, Sway] | None = None,
     ):
         TorchDispatchMode.__init__(self)
         Results.__init__(self, reference, bank.place)
         self._bank, self._seedings = bank, seedings
-        self.draws: list[Draw] = []
-        self.seeds: dict[Slot, tuple[int, Stack]] = {}
+        self.draws: list[draws.Draw] = []
+        self.seeds: dict[draws.Slot, tuple[int, Stack]] = {}
         self.outputs: dict[str, Output] = {}
         self.batches: dict[int, set[int]] = collections.defaultdict(set)
         """Places of the records that were read between two releases."""
@@ -127,8 +113,8 @@ class Run(Results, TorchDispatchMode):
         """Run an operation, then note what is known of its results."""
         kwargs = kwargs or {}
         name = func._schema.name.split("::")[1]
-        if name in DRAWS:
-            scaled = scaled_draw(name, args, kwargs)
+        if name in draws.DRAWS:
+            scaled = draws.scaled_draw(name, args, kwargs)
             if scaled is None:
                 return self._draw(func, name, args, kwargs)
             with self:
@@ -247,23 +233,23 @@ class Run(Results, TorchDispatchMode):
         return found
 
     def _draw(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        where, generator = stack(), generator_of(kwargs)
-        before = state_of(generator)
+        where, generator = stack(), draws.generator_of(kwargs)
+        before = draws.state_of(generator)
         out = func(*args, **kwargs)
         slot = self.ledger.slot(where, name)
         seed = None if generator is None else generator.initial_seed()
-        took = state_of(generator) != before
+        took = draws.state_of(generator) != before
         weights = not isinstance(out, torch.Tensor) or isinstance(out, torch.nn.Parameter)
         picks = not weights and self._bank.picks(name, out)
         # noise may be uniform, too
-        if name in SELECTING or (name in UNIFORM and picks):
+        if name in draws.SELECTING or (name in draws.UNIFORM and picks):
             self.releases.new_round()
         if (name == "randperm" or picks) and out.numel() > 1 and not (self._chosen or self.ledger.phase):
             # records that are read before, as for their shape, are not chosen
             self._chosen = True
             self._none_read()
         seeded = () if self._seedings is None else self._seedings.of(generator)
-        draw = Draw(
+        draw = draws.Draw(
             number=len(self.draws),
             name=name,
             slot=slot,
@@ -274,7 +260,7 @@ class Run(Results, TorchDispatchMode):
             state=before if took else None,
             seed=seed,
             seeded=seeded,
-            rate=None if self._bank.place is None else rate_of(name, args, kwargs, self._bank.place.index),
+            rate=None if self._bank.place is None else draws.rate_of(name, args, kwargs, self._bank.place.index),
         )
         self.draws.append(draw)
         if seed is not None:
@@ -285,7 +271,7 @@ class Run(Results, TorchDispatchMode):
         self._bank.settle(slot, name, out)
         self.ledger.compare_rates(name, args, out, where)
         cell = Cell(draws=frozenset({draw.number}), drawn=where)
-        if name in CONTINUOUS and out.is_floating_point():
+        if name in draws.CONTINUOUS and out.is_floating_point():
             old = self.memory.get(out)
             rest = None if old is None else old.terms
             fresh = noise.drawn(name, self._drawn, out.shape)
@@ -296,7 +282,7 @@ class Run(Results, TorchDispatchMode):
         self.memory.put(out, None if isinstance(out, torch.nn.Parameter) else cell)
         return out
 
-    def _drop(self, args: Any, out: Any, slot: Slot, draw: Draw) -> None:
+    def _drop(self, args: Any, out: Any, slot: draws.Slot, draw: draws.Draw) -> None:
         """Fused dropout: the result is made again from the mask that every run gets."""
         value, mask = out[0], out[1]
         self._bank.settle(slot, "bernoulli", mask)
@@ -357,15 +343,12 @@ class Run(Results, TorchDispatchMode):
                     self.ledger.number(float(part) if cell.margin is None else cell.margin, where)
                 self._numbers |= {float(part): where} if part.numel() == 1 else {}
                 if part.numel() == 1 and cell.row == WHOLE:
-                    self._read_own(Number(where, float(part), first=True))
+                    # of this round alone
+                    self.own_reads = self.own_reads if self._reading == self.ledger.phase else []
+                    self._reading = self.ledger.phase
+                    self.own_reads.append(Number(where, float(part), first=True))
             else:
                 self._choose(cell.draws, released=bool(cell.released))
-
-    def _read_own(self, number: Number) -> None:
-        if self._reading != self.ledger.phase:
-            self.own_reads.clear()
-        self._reading = self.ledger.phase
-        self.own_reads.append(number)
 
     def _sway(self, number: Any, part: torch.Tensor) -> Any:
         """Another number in its place, to see whether it decides anything."""
@@ -374,6 +357,10 @@ class Run(Results, TorchDispatchMode):
             return number
         self._turns += 1
         return number is False if isinstance(number, bool) else number * self._swayed[stack()][self._turns % 2]
+
+
+Further = Callable[..., Run | None]
+"""A run on a dataset, maybe a changed one, beside a reference; None where the code stops with an error."""
 
 
 def _copied(part: Any) -> Any:

@@ -14,11 +14,11 @@ import torch
 from mechanisms.adapters.joining_rate import LARGEST_UNIFORM, SLACK, joining_rate, same_size_by_chance
 from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.comparing import size_of
-from mechanisms.adapters.pytorch.replay.draws import UNIFORM, Bank, Draw, Slot
+from mechanisms.adapters.pytorch.replay.draws import COINS, UNIFORM, Bank, Draw, Slot
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.records import Place, same_batches
 from mechanisms.adapters.pytorch.replay.releases import Enough
-from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.run import Further, Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack, told
 from mechanisms.adapters.watched_calls import lines_told_to
 
@@ -27,9 +27,6 @@ RISK = 1e-4
 MOST_RUNS = 40
 ORDERING = frozenset(("randperm", "randint", "randint_like", "random_", "multinomial"))
 """What draws places of records, or an order of them."""
-
-Further = Callable[..., Run | None]
-"""A run on a dataset beside a reference; None where the code stops with an error."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +47,10 @@ class Sampler:
         if draw is None:
             return None
         joins = functools.partial(self._joins, draw)
-        found = self._told_rate(draw) if draw.rate is not None else joining_rate(joins, most)
+        found = joining_rate(joins, most) if draw.rate is None else draw.rate
+        if draw.rate is not None and not (joins(1.0) and joins(0.0) is False):
+            # it does not join where the draw is one, or not only there
+            return None
         if found is None or not most < found < 1:
             return None
         return Fact(kind="sampled_otherwise", stacks={"draw": self.chosen_at(rate)}, words={"found": found})
@@ -148,10 +148,6 @@ class Sampler:
             return None
         return any(event.moved for event in run.releases.events if event.round == 1)
 
-    def _told_rate(self, draw: Draw) -> float | None:
-        """What the call is given, if the record joins the batch where the draw is one and only there."""
-        return draw.rate if self._joins(draw, 1.0) and self._joins(draw, 0.0) is False else None
-
     def _free_runs(self) -> Iterator[Run]:
         """First rounds that leave the batch to chance."""
         for number in range(MOST_RUNS):
@@ -213,7 +209,7 @@ class Nobody(Bank):
             # it has noise
             raise Enough
         each, uniform = value.numel() == 1, name in UNIFORM
-        if isinstance(value, torch.nn.Parameter) or not (uniform or name in ("bernoulli", "bernoulli_")):
+        if isinstance(value, torch.nn.Parameter) or not (uniform or name in COINS):
             return
         many = value.dim() == 1 and len(value) in (self.place.records, self.place.records + 1)
         first = not self.where or (each and where == self.where and passed <= self.place.records)
