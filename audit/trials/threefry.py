@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,8 +20,8 @@ PARITY = 0x1BD11BDA
 WORD = 0xFFFFFFFF
 
 
-def threefry(key: tuple[int, int], counter: tuple[int, int]) -> tuple[int, int]:
-    """Threefry-2x32 with 20 rounds. [salmon2011, section 3.3]"""
+def threefry(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Threefry-2x32 with 20 rounds, of whole numbers or of arrays of them. [salmon2011, section 3.3]"""
     one, two = key
     schedule = (one, two, one ^ two ^ PARITY)
     x, y = (counter[0] + one) & WORD, (counter[1] + two) & WORD

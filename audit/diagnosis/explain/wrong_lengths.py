@@ -65,7 +65,8 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
     taken = numbers[: at + 1]
     if near(taken[-1].value, length**2, SAME) and at + 1 < len(numbers):
         # whoever makes squares may do so rightly, and whoever takes them for lengths does not
-        lead = NOWHERE if _is_called_length(taken[-1].at) else handed_out(numbers[at + 1].at, taken[-1].at)
+        own = [linecache.getline(*function_around(frame)) for frame in taken[-1].at.own[:1]]
+        lead = NOWHERE if any(map(LENGTHS.search, own)) else handed_out(numbers[at + 1].at, taken[-1].at)
         squared = f"the square of its length, {taken[-1].value:.4g}, is taken for its length, {length:.4g}"
         says = f", since {squared} ({spelled(taken[-1].at)})"
         return Wrong(taken[-1].at if lead is NOWHERE else lead, says, part=False)
@@ -80,22 +81,12 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
     return Wrong(at_fault.at, says, part=short is not None)
 
 
-def is_measured(numbers: Sequence[Number], length: float) -> bool:
-    """Whether the record's length, or the square of it, is among the numbers."""
-    return any(near(number.value, right) for number in numbers for right in (length, length**2))
-
-
 def _follows(numbers: Sequence[Number], at: int, by: float, clip: float) -> bool:
     """Whether a number is made of a length before it, as the bound over it is, or is the factor or the bound itself."""
     value, before = numbers[at].value, [number.value for number in numbers[:at]]
     if not before or not value or any(near(value, one, SAME) for one in (by, 1 / by if by else 0.0, clip)):
         return bool(before)
     return any(near(made, value, SAME) for one in before if one for made in (clip / one, 1 / one, one / clip))
-
-
-def _is_called_length(at: Place) -> bool:
-    """Whether the function that makes a number is called a norm or a length."""
-    return any(LENGTHS.search(linecache.getline(*function_around(frame))) for frame in at.own[:1])
 
 
 def _all_of_it(begun: Sequence[Number], length: float) -> bool:
@@ -129,7 +120,8 @@ def wrong_factor(cost: Any, clip: float | None) -> tuple[Place, str] | None:
         by_others = [place(one.mixed) for one in weights[0].numbers if one.mixed]
         others = f" (that number depends on other records since {spelled(by_others[0])})" if by_others else ""
         return (by_others or [wrong.at])[0], f"{wrong.says}{others}"
-    return (numbers[-1].at, "") if is_measured(numbers, length) and not weights[0].read else None
+    measured = any(near(number.value, right) for number in numbers for right in (length, length**2))
+    return (numbers[-1].at, "") if measured and not weights[0].read else None
 
 
 def each_alone(weights: Sequence[Any], once_more: Callable[..., None]) -> tuple[Place, str] | None:

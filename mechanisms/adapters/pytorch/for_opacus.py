@@ -192,13 +192,10 @@ class Training:
         reset_parameters(self._network.model, self._start)
         self.optimizer.zero_grad()
         if self._physical_batch is None:
-            self._run(self._batch())
+            self._run(first_batch(self.loader, lambda batch: len(batch[0]) > 0 or not self._stops))
         else:
             self._run_split(self._physical_batch)
         return self._start - parameters_of(self._network.model)
-
-    def _batch(self) -> Any:
-        return first_batch(self.loader, lambda batch: len(batch[0]) > 0 or not self._stops)
 
     def _run(self, batch: Any) -> None:
         inputs, target = self._network.batch(batch[0])

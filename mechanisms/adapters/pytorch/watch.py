@@ -165,7 +165,9 @@ class Watch:
             self._follow_own_seed()
 
     def _weights(self) -> list[Any]:
-        return [p for ref in self._modules if (module := ref()) is not None for p in _own_parameters(module)]
+        # one of them may only just be in construction
+        built = [module for ref in self._modules if (module := ref()) is not None]
+        return [p for module in built for p in vars(module).get("_parameters", {}).values() if p is not None]
 
     def _module_is_built(self, module: Any) -> None:
         # weakly: a training may build and drop many
@@ -309,11 +311,6 @@ def _made_for_an_answer() -> bool:
         if module.startswith("opacus.accountants.") and frame.f_code.co_name not in BUILDING:
             return True
     return False
-
-
-def _own_parameters(module: Any) -> list[Any]:
-    """Of a module that may only just be in construction."""
-    return [p for p in module.__dict__.get("_parameters", {}).values() if p is not None]
 
 
 def _parameters(optimizer: Any) -> list[Any]:

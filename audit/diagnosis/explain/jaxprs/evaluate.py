@@ -180,10 +180,6 @@ def _broadcast(out: Any, params: Any, x: np.ndarray) -> Any:
     return np.broadcast_to(x.reshape(shape), params["shape"])
 
 
-def _reshape(out: Any, params: Any, x: np.ndarray) -> Any:
-    return x.reshape(out.shape) if params.get("dimensions") is None else None
-
-
 def _select(out: Any, params: Any, which: np.ndarray, *cases: np.ndarray) -> Any:
     return np.where(which, cases[1], cases[0]) if len(cases) == 2 and which.dtype == bool else None
 
@@ -258,10 +254,6 @@ def _quotient(out: Any, params: Any, x: np.ndarray, y: np.ndarray) -> Any:
     return (x - np.fmod(x, y)) // y if np.all(y) else None
 
 
-def _remainder(out: Any, params: Any, x: np.ndarray, y: np.ndarray) -> Any:
-    return np.fmod(x, y) if x.dtype.kind == "f" or np.all(y) else None
-
-
 def _shift_right(out: Any, params: Any, x: np.ndarray, by: np.ndarray) -> Any:
     return np.right_shift(x, by) if x.dtype.kind == "u" and np.all(by < 8 * x.dtype.itemsize) else None
 
@@ -309,7 +301,7 @@ RULES: dict[str, Rule] = {
         }.items()
     },
     "div": _quotient,
-    "rem": _remainder,
+    "rem": lambda out, params, x, y: np.fmod(x, y) if x.dtype.kind == "f" or np.all(y) else None,
     "integer_pow": lambda out, params, x: x ** params["y"] if x.dtype.kind == "f" else None,
     "not": lambda out, params, x: np.logical_not(x) if x.dtype == bool else np.invert(x),
     "clamp": lambda out, params, low, x, high: np.minimum(np.maximum(x, low), high),
@@ -321,7 +313,7 @@ RULES: dict[str, Rule] = {
     ),
     "convert_element_type": lambda out, params, x: x.astype(out.dtype),
     "broadcast_in_dim": _broadcast,
-    "reshape": _reshape,
+    "reshape": lambda out, params, x: x.reshape(out.shape) if params.get("dimensions") is None else None,
     "squeeze": lambda out, params, x: x.reshape(out.shape),
     "transpose": lambda out, params, x: np.transpose(x, params["permutation"]),
     "reduce_sum": _sum,

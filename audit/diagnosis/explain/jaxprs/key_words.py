@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.trials.threefry import IMPLEMENTATION, PARITY, ROTATIONS
+from audit.trials.threefry import IMPLEMENTATION, threefry
 
 NUMBERED = "jax_threefry_partitionable"
 """Whether JAX numbers the entries of a draw one by one."""
@@ -52,26 +52,18 @@ def _keys(words: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(words).view(KEY)[..., 0]
 
 
-def threefry(keys: np.ndarray, high: np.ndarray, low: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Threefry-2x32 with 20 rounds on arrays that broadcast. [salmon2011, section 3.3]"""
-    one, two = keys["first"], keys["second"]
-    schedule = (one, two, one ^ two ^ np.uint32(PARITY))
+def _drawn(keys: np.ndarray, high: np.ndarray, low: np.ndarray) -> list[np.ndarray]:
+    """Two words of each key for two counters, in arrays that broadcast."""
     with np.errstate(over="ignore"):
-        x, y = high + one, low + two
-        for block in range(5):
-            for turn in ROTATIONS[block % 2]:
-                x = x + y
-                y = (y << np.uint32(turn) | y >> np.uint32(32 - turn)) ^ x
-            x = x + schedule[(block + 1) % 3]
-            y = y + schedule[(block + 2) % 3] + np.uint32(block + 1)
-    return x, y
+        words: Any = threefry((keys["first"], keys["second"]), (high, low))
+    return [np.asarray(part, np.uint32) for part in words]
 
 
-def _counted(keys: np.ndarray, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _counted(keys: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
     """Two words for each entry of a shape, for each key."""
     numbers = np.arange(int(np.prod(shape)), dtype=np.uint64).reshape(shape)
     each = keys.reshape((*keys.shape, *[1] * len(shape)))
-    return threefry(each, (numbers >> np.uint64(32)).astype(np.uint32), numbers.astype(np.uint32))
+    return _drawn(each, (numbers >> np.uint64(32)).astype(np.uint32), numbers.astype(np.uint32))
 
 
 def _split(out: Any, params: dict[str, Any], keys: np.ndarray) -> Any:
@@ -89,7 +81,7 @@ def _bits(out: Any, params: dict[str, Any], keys: np.ndarray) -> Any:
 
 def _folded(out: Any, params: dict[str, Any], keys: np.ndarray, number: np.ndarray) -> Any:
     number = np.broadcast_to(number.astype(np.uint32), out.shape)
-    return _keys(np.stack(threefry(keys, np.zeros_like(number), number), axis=-1))
+    return _keys(np.stack(_drawn(keys, np.zeros_like(number), number), axis=-1))
 
 
 def _in_any_order() -> bool:

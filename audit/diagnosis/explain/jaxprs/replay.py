@@ -27,7 +27,7 @@ from audit.diagnosis.explain.jaxprs.rounds import (
 )
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there, drawn_for_all, of_fixed_size, taken_too_often
-from audit.diagnosis.explain.places import Place, spelled
+from audit.diagnosis.explain.places import NOWHERE, Place, spelled
 from audit.trials.threefry import fold_in
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.neighbours import Neighbours
@@ -48,27 +48,30 @@ def follow(
 
     A ``brief`` replay looks at short programs alone, and not again among other records and on other batches.
     """
+    try:
+        return _followed(mechanism, neighbours, key, stated, brief)
+    except CannotFollowError as error:
+        told = sentences.not_followed(error.why, error.at)
+    except Exception as error:
+        told = ended(error)
+    return Explanation(findings=(told,))
+
+
+def _followed(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array, stated: Stated, brief: bool) -> Explanation:
     if mechanism.kind in ("collapsed", "collapsed_transcript"):
-        why = (
-            f"{mechanism.name} draws sufficient statistics, not records; explain the simulator of full vectors instead"
-        )
-        return Explanation(findings=(sentences.not_followed(why),))
+        why = f"{mechanism.name} draws sufficient statistics, not records"
+        raise CannotFollowError(f"{why}; explain the simulator of full vectors instead", NOWHERE)
     try:
         program = traced(mechanism, neighbours, key)
-    except CannotFollowError as error:
-        return Explanation(findings=(sentences.not_followed(error.why, error.at),))
+    except CannotFollowError:
+        raise
     except Exception as error:
         # what JAX cannot trace runs all the same; everything else fails in an audit, too
         told = broken_off if isinstance(error, UNTRACEABLE) else own_error
         return Explanation(findings=(told(error),))
     if brief and not is_short(program):
-        return Explanation(findings=(sentences.not_followed("its program is too long for a brief replay"),))
-    try:
-        return _explained(program, key, stated, brief=brief)
-    except CannotFollowError as error:
-        return Explanation(findings=(sentences.not_followed(error.why, error.at),))
-    except Exception as error:
-        return Explanation(findings=(ended(error),))
+        raise CannotFollowError("its program is too long for a brief replay", NOWHERE)
+    return _explained(program, key, stated, brief=brief)
 
 
 def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool) -> Explanation:

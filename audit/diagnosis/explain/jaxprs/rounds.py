@@ -326,20 +326,10 @@ def short_leaves(rounds: Iterable[Sequence[Release]], due: float | None) -> list
             continue
         for release, least in zip(releases, deviations, strict=True):
             if least * (1 + SLACK) < due * length:
-                found.setdefault(release.at, _short(release, least, max(deviations), length, due))
+                words: dict[str, Any] = {"deviation": least, "others": max(deviations), "length": length, "due": due}
+                told = short_of_noise(release.output, at=release.at, draw=release.draw, **words)
+                found.setdefault(release.at, told)
     return list(found.values())
-
-
-def _short(release: Release, deviation: float, others: float, length: float, due: float) -> Finding:
-    return short_of_noise(
-        release.output,
-        at=release.at,
-        draw=release.draw,
-        deviation=deviation,
-        others=others,
-        length=length,
-        due=due,
-    )
 
 
 def _clipped_together(releases: Sequence[Release]) -> bool:

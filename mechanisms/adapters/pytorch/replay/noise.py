@@ -133,7 +133,8 @@ def _without_noise(part: Any) -> Any:
     """Of what is moved: numbers that are filled in have none."""
     if isinstance(part, float):
         return 0.0
-    return torch.zeros(part.shape, dtype=torch.float64) if _is_real(part) else part
+    real = isinstance(part, torch.Tensor) and part.is_floating_point()
+    return torch.zeros(part.shape, dtype=torch.float64) if real else part
 
 
 def axes_of(args: tuple[Any, ...]) -> list[int]:
@@ -168,10 +169,6 @@ def _turned(args: tuple[torch.Tensor, ...], noisy: torch.Tensor, done: Operation
     apart = gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1))
     alone = gram.size(-1) == 1
     return alone or bool(own.min() == own.max() and apart.abs().max() <= ORTHOGONAL * gram.abs().max())
-
-
-def _is_real(part: Any) -> bool:
-    return isinstance(part, torch.Tensor) and part.is_floating_point()
 
 
 def _is_noisy(part: Any, done: Operation) -> bool:

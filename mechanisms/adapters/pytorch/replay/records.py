@@ -102,15 +102,14 @@ def enlarged(dataset: Any, index: int, factor: float, *, turned: bool = False) -
             return column
         changed = True
         copy = column.clone() if isinstance(column, torch.Tensor) else column.copy()
-        copy[index] = factor * (_flipped(column[index]) if turned and column.ndim > 1 else column[index])
+        row = column[index]
+        if turned and column.ndim > 1:
+            row = row.flip(-1) if isinstance(row, torch.Tensor) else np.flip(row, -1)
+        copy[index] = factor * row
         return copy
 
     found = _mapped(dataset, larger)
     return found if changed else None
-
-
-def _flipped(row: Any) -> Any:
-    return row.flip(-1) if isinstance(row, torch.Tensor) else np.flip(row, -1)
 
 
 def others_apart(dataset: Any, place: Place, factor: float) -> Any:
