@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,8 @@ class Handing:
     callers: tuple[places.Frame, ...]
     known: bool
     """Whether the function that calls was given the number, too, or no line here gives it, as with a partial."""
+    computed: bool = False
+    """Whether the number is what the program computes for the argument's default."""
 
 
 def handed_over(code: Callable[[], object], at: places.Place, number: float, names: re.Pattern[str]) -> places.Place:
@@ -50,7 +53,7 @@ def handed_as(code: Callable[[], object], number: float, names: re.Pattern[str])
     Not one whose own function was handed it. Where nobody hands it over, it is the default of the argument: its line.
     """
     for handing in _handings(code, number, names):
-        if (default := _default(handing.entered, handing.name, number)) is not None:
+        if (default := _default(handing, number)) is not None:
             return handing.name, places.Place(own=(default, *handing.callers))
         if not handing.known:
             return handing.name, argument_of(places.Place(own=handing.callers), handing.name, number)
@@ -146,7 +149,9 @@ def _handings(code: Callable[[], object], number: float, names: re.Pattern[str])
         knowing[frame] = bool(lines) and _is_written(lines[0], frame.f_code, given[0])
         if given:
             entered = frame.f_code.co_filename, frame.f_code.co_firstlineno
-            found.append(Handing(given[0], entered, lines, not knowing[frame] or knowing.get(outer, False)))
+            known = not knowing[frame] or knowing.get(outer, False)
+            computed = not knowing[frame] and _is_default(frame, given[0], number)
+            found.append(Handing(given[0], entered, lines, known, computed))
 
     with calls_told_to(watch):
         code()
@@ -187,27 +192,37 @@ def _arguments(frame: FrameType, *, fields: bool = True) -> Iterator[tuple[str, 
             yield from ((str(key), one) for key, one in value.items())
 
 
-def _default(entered: places.Frame, name: str, number: float) -> places.Frame | None:
+def _default(handing: Handing, number: float) -> places.Frame | None:
     """The line of an argument's default, if it is this number and stands in the user's code."""
-    path, line = entered
+    path, line = handing.entered
     if is_library(path):
         return None
-    for default in _defaults(path).get((line, name), ()):
-        if is_number(default.value, number, NEAR):
+    for default in _defaults(path).get((line, handing.name), ()):
+        plain = isinstance(default, ast.Constant)
+        if is_number(default.value, number, NEAR) if plain else handing.computed:
             return path, default.lineno
     return None
 
 
+def _is_default(frame: FrameType, name: str, number: float) -> bool:
+    """Whether a function that its module knows by its name has this number as an argument's default."""
+    function: Any = frame.f_globals.get(frame.f_code.co_name)
+    if getattr(function, "__code__", None) is not frame.f_code:
+        return False
+    known = [parameter for parameter in inspect.signature(function).parameters.values() if parameter.name == name]
+    return any(is_number(parameter.default, number, NEAR) for parameter in known)
+
+
 @functools.lru_cache(maxsize=256)
-def _defaults(path: str) -> dict[tuple[int, str], list[ast.Constant]]:
-    """Defaults that are plain numbers, by the first line of their function and their argument."""
-    found: dict[tuple[int, str], list[ast.Constant]] = {}
+def _defaults(path: str) -> dict[tuple[int, str], list[ast.expr]]:
+    """Defaults, by the first line of their function and their argument."""
+    found: dict[tuple[int, str], list[ast.expr]] = {}
     for first, _, node in places.spans(path, places.FUNCTIONS):
         given = [*node.args.posonlyargs, *node.args.args]
         pairs = [*zip(reversed(given), reversed(node.args.defaults), strict=False)]
         pairs += [*zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
         for argument, default in pairs:
-            if isinstance(default, ast.Constant):
+            if default is not None:
                 found.setdefault((first, argument.arg), []).append(default)
     return found
 

@@ -147,6 +147,8 @@ def argument_line(frame: Frame, name: str, value: object) -> int:
             if keyword.arg == name:
                 return keyword.lineno
             options = keyword.value.id if keyword.arg is None and isinstance(keyword.value, ast.Name) else ""
+            if options and (set_at := _set_entry(frame, options, name)):
+                return set_at
             for made in (named_at(frame, options), named_at((path, sys.maxsize), options)) if options else ():
                 if made is not None and (found := _entry(made, name, value)) is not None:
                     return found
@@ -161,8 +163,22 @@ def may_hand(frame: Frame, name: str, position: int) -> bool:
     return named or placed or not calls
 
 
+def _set_entry(frame: Frame, options: str, name: str) -> int | None:
+    """The last line before another one, in its function, that sets an entry of a dictionary."""
+    path, line = frame
+    lines = [
+        node.lineno
+        for _, _, node in spans(path, (ast.Assign, ast.AugAssign))
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Subscript) and getattr(target.value, "id", "") == options
+        if getattr(target.slice, "value", None) == name
+    ]
+    own = [at for at in lines if at <= line and function_around((path, at)) == function_around(frame)]
+    return max(own, default=None)
+
+
 def _entry(frame: Frame, name: str, value: object) -> int | None:
-    """The line of an entry of a dictionary that is written out in a statement, if it has this value."""
+    """The line of an entry of a dictionary that is written out in a statement, if it has this value or computes one."""
     for node in ast.walk(statement_at(frame) or ast.Pass()):
         pairs: list[tuple[Any, Any]] = []
         if isinstance(node, ast.Dict):
@@ -170,7 +186,7 @@ def _entry(frame: Frame, name: str, value: object) -> int | None:
         elif isinstance(node, ast.Call):
             pairs = [(keyword.arg, keyword.value) for keyword in node.keywords]
         for key, one in pairs:
-            if key == name and isinstance(one, ast.Constant) and one.value == value:
+            if key == name and not (isinstance(one, ast.Constant) and one.value != value):
                 return one.lineno
     return None
 

@@ -239,6 +239,13 @@ def _too_little(
                 assigned = handed_over.assigned_at(once_more, least / bound, DEVIATIONS)
                 within = assigned.own and function_around(assigned.own[0]) == function_around(inner.own[0])
                 lead, known = assigned if within else inner, promise * bound
+                if (
+                    not within
+                    and places["draw"].library
+                    and (given := opacus_calls.multiplier_set(least, [bound], once_more))
+                ):
+                    # the function also goes on to train: the line in it is the one that hands the number over
+                    (lead, after), known = given, None
                 break
         else:
             bounds = _bounds(stated, cost, once_more)
