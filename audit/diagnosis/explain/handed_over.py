@@ -9,7 +9,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from audit.diagnosis.explain import places
@@ -19,8 +19,6 @@ from mechanisms.adapters.watched_calls import calls_told_to
 
 NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
-MANY = 999
-"""More arguments than a call has."""
 SAMPLERS = "torch/utils/data/sampler.py"
 """The file of PyTorch's whose classes give loaders their batches."""
 RATES = re.compile(r"rate|prob|frac|ratio|sampl|(^|_)[pq](_|$)", re.IGNORECASE)
@@ -146,7 +144,7 @@ def _handings(code: Callable[[], object], number: float, names: re.Pattern[str])
             return
         given = [name for name, value in _arguments(frame) if names.search(name) and is_number(value, number, NEAR)]
         lines = callers(frame) if given else ()
-        knowing[frame] = bool(lines) and _is_written(lines[0], frame.f_code, given[0])
+        knowing[frame] = bool(lines) and places.may_hand(lines[0], frame.f_code, given[0])
         if given:
             entered = frame.f_code.co_filename, frame.f_code.co_firstlineno
             known = not knowing[frame] or knowing.get(outer, False)
@@ -156,12 +154,6 @@ def _handings(code: Callable[[], object], number: float, names: re.Pattern[str])
     with calls_told_to(watch):
         code()
     return found
-
-
-def _is_written(caller: places.Frame, code: CodeType, name: str) -> bool:
-    """Whether a line may hand an argument over itself: a partial that it calls holds what is not written there."""
-    many = code.co_varnames[: code.co_argcount]
-    return places.may_hand(caller, name, many.index(name) - (many[0] in ("self", "cls")) if name in many else MANY)
 
 
 def _numbers_handed(code: Callable[[], object]) -> dict[places.Frame, frozenset[float]]:

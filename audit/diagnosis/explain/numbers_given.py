@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, function_around
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, function_around, may_hand
 from audit.diagnosis.explain.watched_code import callers, tell_calls
 
 NEAR = 1e-3
@@ -45,13 +45,18 @@ class Call:
     """Those that its caller hands over as they are."""
     outside: frozenset[tuple[str, float]] = frozenset()
     """Those that it reads from a configuration which nobody hands over, as a global one."""
+    handed: frozenset[tuple[str, float]] = frozenset()
+    """Those that its caller may hand over, by themselves or inside of something: no defaults, and no global ones."""
     callers: tuple[Frame, ...] = dataclasses.field(default=(), compare=False)
     """Lines of the user's that called it, the nearest first."""
 
     def has(self, number: float) -> bool:
         """Whether it reads a number, or two factors of it: what else it was given may be equal by chance."""
-        given = {value for name, value in self.numbers if name}
-        return _near(number, [*given, *(one * other for one, other in itertools.combinations(given, 2))])
+        return _makes(number, self.numbers)
+
+    def is_handed(self, number: float) -> bool:
+        """Whether its caller hands over a number that it reads, or two factors of it."""
+        return _makes(number, self.handed)
 
     def has_deviation(self, number: float) -> bool:
         """Whether it reads a number as a deviation, or as a multiplier and a bound; an odd number under any name."""
@@ -115,6 +120,11 @@ def holder(code: Callable[[], object], place: Place, wrong: float) -> Place | No
     return None
 
 
+def _makes(number: float, read: Iterable[tuple[str, float]]) -> bool:
+    given = {value for name, value in read if name}
+    return _near(number, [*given, *(one * other for one, other in itertools.combinations(given, 2))])
+
+
 def _is_among(number: float, given: Iterable[tuple[str, float]]) -> bool:
     """Whether a number is given under the name of a deviation."""
     return _near(number, [value for name, value in given if DEVIATIONS.search(name)])
@@ -133,7 +143,7 @@ def not_handed(code: Callable[[], object], place: Place, number: float, *, retur
             return Place(own=((own.by.path, own.line), *own.by.callers))
     for depth, frame in enumerate(place.own):
         around = [call for call in calls if _holds(call, frame)]
-        if not any(call.has(number) or call.has(1 / number) for call in around):
+        if not any(call.is_handed(number) or call.is_handed(1 / number) for call in around):
             return Place(own=place.own[depth:])
     return place
 
@@ -199,12 +209,18 @@ def _call(frame: FrameType) -> Call:
     modules = [vars(value) for _, value in given if isinstance(value, ModuleType)]
     given += [(name, module[name]) for module in modules for name in code.co_names if name in module]
     outside = [field for _, value in given if _is_configuration(value) for field in _fields(value) if field[0] in read]
+    around = callers(frame)
+    arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    written = {name for name in arguments if not around or may_hand(around[0], code, name)}
+    inward: list[tuple[str, Any]] = []
     for local, value in frame.f_locals.items():
         read |= {inner for name in read for inner in _read_by_property(value, name)}
         fields = _fields(value)
         inside = [field for name, field in fields if name in read and _is_configuration(field)]
         fields += [inner for field in inside for inner in _fields(field)]
-        given += [(local, value), *((name if name in read else "", field) for name, field in fields)]
+        own = [(local, value), *((name if name in read else "", field) for name, field in fields)]
+        given += own
+        inward += own if local in written else []
     handed = [(name, value) for name, value in frame.f_locals.items() if name not in code.co_freevars]
     return Call(
         path=code.co_filename,
@@ -213,7 +229,8 @@ def _call(frame: FrameType) -> Call:
         held=_numbers(held),
         arguments=_numbers(handed),
         outside=_numbers(outside),
-        callers=callers(frame),
+        handed=_numbers(inward),
+        callers=around,
     )
 
 

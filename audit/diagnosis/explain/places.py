@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from types import CodeType
 from typing import Any
 
 from audit.trials.library_files import is_library, is_ours
@@ -155,9 +156,15 @@ def argument_line(frame: Frame, name: str, value: object) -> int:
     return line
 
 
-def may_hand(frame: Frame, name: str, position: int) -> bool:
-    """Whether a call on a line is written with such an argument, or with so many; also where no source is known."""
+def may_hand(frame: Frame, code: CodeType, name: str) -> bool:
+    """Whether a call on a line is written with an argument of a function; also where no source is known.
+
+    Calls of the function's name count, or all of them where it goes by another name there.
+    """
+    many = code.co_varnames[: code.co_argcount]
+    position = many.index(name) - (many[0] in ("self", "cls")) if name in many else sys.maxsize
     calls = [call for _, _, call in _holding(frame, (ast.Call,))]
+    calls = [call for call in calls if called(call) == code.co_name] or calls
     named = any(keyword.arg in (None, name) for call in calls for keyword in call.keywords)
     placed = any(len(call.args) > position or any(isinstance(one, ast.Starred) for one in call.args) for call in calls)
     return named or placed or not calls
