@@ -16,10 +16,13 @@ def too_often(*, draw: Place, lead: Place, found: float, rate: float) -> Finding
     return led(finding(Kind.SAMPLED_OTHERWISE, batch=batch, rate=rate, beside=[draw]), lead)
 
 
-def drawn_once(*, draw: Place, lead: Place, rounds: int, runs: int, rate: float) -> Finding:
-    """One draw for the batches of several rounds; ``lead`` is the line that calls for it."""
+def drawn_once(*, draw: Place, lead: Place, rounds: int, runs: int | None, rate: float) -> Finding:
+    """One draw for the batches of several rounds; ``lead`` is the line that calls for it.
+
+    ``runs`` are those in all of which it was so; None where the record's number in that draw alone was changed.
+    """
     batch = f"One draw, at {spelled(draw)}{called_at(lead, draw)}, chooses the batches of {rounds} rounds: the record "
-    batch += f"is in all of them or in none in all {runs} runs"
+    batch += "is in all of them or in none" if runs is None else f"is in all of them or in none in all {runs} runs"
     told = finding(Kind.SAMPLED_OTHERWISE, batch=batch, rate=rate, beside=[draw])
     return led(dataclasses.replace(told, says=f"{told.says[:-1]} in each round."), lead)
 

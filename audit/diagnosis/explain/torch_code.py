@@ -19,12 +19,13 @@ from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked, resized
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
 from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, own_bound, went_wrong
-from audit.diagnosis.explain.other_batches import of_one_size, too_often
+from audit.diagnosis.explain.other_batches import drawn_once, of_one_size, too_often
 from audit.diagnosis.explain.places import (
     NOWHERE,
     Frame,
     Place,
     among_records,
+    around,
     decided_at,
     frames_of,
     function_around,
@@ -74,7 +75,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
         clip = None if stated.clip is None else stated.reach * stated.clip
         settings = {"noise_multiplier": stated.due, "clip": clip, "rate": stated.rate}
         with importlib.import_module("mechanisms.adapters.pytorch.threads").one_if_tiny(once_more):
-            seen, again = _looked_at(replay, code, *sides, seed=seed, runs=stated.runs_that_tell, **settings)
+            seen, again = _looked_at(replay, code, *sides, seed=seed, stated=stated, **settings)
     except Exception as error:
         told = own_error if _fails_alone(code, sides, seed, type(error)) else broken_off
         return Explanation(findings=(told(error),))
@@ -145,12 +146,12 @@ def _generators_kept() -> contextlib.AbstractContextManager[None]:
     return importlib.import_module("mechanisms.adapters.pytorch.streams").generators_kept()
 
 
-def _looked_at(replay: Any, *code: Any, runs: int, **settings: Any) -> tuple[Any, Callable[[int], None]]:
+def _looked_at(replay: Any, *code: Any, stated: Stated, **settings: Any) -> tuple[Any, Callable[[int], None]]:
     """The look that shows most, a cause before a consequence: findings must not depend on who is in the batch.
 
     The second runs the code on one of the datasets, with the draws of that look.
 
-    Where none shows anything wrong, also whether batches are those of the claim (``runs`` that leave them to chance
+    Where none shows anything wrong, also whether batches are those of the claim (runs that leave them to chance
     show whether all hold the record), and whether a round whose batch is empty gets noise.
     """
     looks: list[Any] = []
@@ -162,7 +163,7 @@ def _looked_at(replay: Any, *code: Any, runs: int, **settings: Any) -> tuple[Any
     seen = max(looks, key=_shows)
     first, own = replays[0], replays[looks.index(seen)]
     if all(fact.kind == Kind.NOT_FOLLOWED for fact in seen.facts):
-        sampled = first.sampling(runs)
+        sampled = first.sampling(stated.runs_that_tell, stated.steps)
         facts = (*sampled, *seen.facts) if sampled or seen.facts else first.skipped()
         seen = dataclasses.replace(seen, facts=facts)
     return seen, own.once_more
@@ -365,6 +366,9 @@ def _finding(
             return sentences.in_every_batch(**places, **fact.words, runs=stated.runs_that_tell, rate=stated.rate)
         return sentences.constant_batches(**places, rate=stated.rate)
     if fact.kind == Kind.SAMPLED_OTHERWISE and stated.rate is not None:
+        if "rounds" in fact.words:
+            lead = around(places["at"], places["draw"])
+            return drawn_once(draw=places["draw"], lead=lead, rounds=fact.words["rounds"], runs=None, rate=stated.rate)
         if "found" not in fact.words:
             own, since = opacus_calls.not_poisson(once_more) or (None, "")
             made = handed_over.built_at(once_more, handed_over.SAMPLERS, read=True) if own is None else NOWHERE

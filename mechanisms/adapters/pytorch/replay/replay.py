@@ -104,12 +104,17 @@ class Replay(Runs):
             )
         return self._answer(one, other, told)
 
-    def sampling(self, runs: int) -> tuple[Fact, ...]:
-        """That batches are not as claimed: ``runs`` are those that show whether every batch holds the record."""
+    def sampling(self, runs: int, steps: int) -> tuple[Fact, ...]:
+        """That batches are not as claimed, of which it counts ``steps``.
+
+        ``runs`` are those that show whether every batch holds the record.
+        """
         rate, one, other, place = self._rate, self._one, self._full, self._place
         if rate is None or one is None or other is None or place is None:
             return ()
         sampler = Sampler(one, other, place, self._bank, self._further, self._with, self._seed)
+        if (found := sampler.drawn_once(steps)) is not None:
+            return (found,)
         if sampler.leaves_out(rate):
             return ()
         found = sampler.too_often(rate) or sampler.fixed(rate) or sampler.always_there(runs, rate, self._without)

@@ -80,6 +80,29 @@ class Sampler:
             return next(iter(cut.sized), draw.stack)
         return cut.where
 
+    def drawn_once(self, steps: int) -> Fact | None:
+        """That one draw chooses the batches of several rounds, of as many as the claim counts at most.
+
+        Without the record in that draw alone, the record is in none of them.
+        """
+        events = [event for event in self.other.releases.events if event.moved and not event.superseded]
+        rounds = {event.round for event in events}
+        draw, many = self._first_of_batches()
+        if draw is None or not many < len(rounds) <= steps:
+            return None
+        bank = self.bank.changed(
+            draw.slot, 0.0 if draw.rate is not None else LARGEST_UNIFORM - (self.bank.taken or 0.0)
+        )
+        run = self.further(self.dataset, self.one, bank=bank)
+        if run is None or run.releases.astray or run.ledger.choice.apart:
+            return None
+        of_it = rounds - {event.round for event in run.releases.events if event.moved}
+        if len(of_it) < 2:
+            return None
+        at = next(event.stack for event in events if event.round in of_it)
+        stacks = {"draw": draw.stack, "at": at}
+        return Fact(kind="sampled_otherwise", stacks=stacks, words={"rounds": len(of_it)})
+
     def fixed(self, rate: float) -> Fact | None:
         """That batches have one size, cut from an order of the records or from nothing that is drawn."""
         runs: list[Run] = []
@@ -122,6 +145,20 @@ class Sampler:
             return fact
         words = {"everybody": everybody, "held": held}
         return dataclasses.replace(fact, stacks={**fact.stacks, "taken": taken}, words=words)
+
+    def _first_of_batches(self) -> tuple[Draw | None, int]:
+        """The first draw that gives the record a number of its own, and how many batches there are such draws for."""
+        if self.place.added and self.place.index != self.place.records:
+            return None, 0
+        drawn = [draw for draw in self.other.draws if draw.number not in self.other.releases.noise]
+        own = [draw for draw in drawn if draw.name in UNIFORM or draw.rate is not None]
+        records = self.place.records + self.place.added
+        if each := [draw for draw in own if draw.entries == records]:
+            return each[0], len(each)
+        single = [draw for draw in own if draw.entries == 1]
+        if len({draw.stack for draw in single}) != 1 or len(single) % records:
+            return None, 0
+        return single[self.place.index], len(single) // records
 
     def _own_draw(self) -> Draw | None:
         """The only draw of the first round that gives the record a number of its own."""
