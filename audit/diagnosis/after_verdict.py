@@ -202,11 +202,15 @@ def _told(asked: Asked, read_as: Neighbours | None) -> Told | None:
     """What is known of one step: gradients, and the numbers of its noise; None where they do not fit the release."""
     if not _known(asked):
         return None
-    clip, noise_multiplier, rate = stated(asked.record)
     try:
-        return Told.of(_gradients(asked, read_as), clip=clip, noise_multiplier=noise_multiplier, rate=rate)
+        return _numbers(asked, _gradients(asked, read_as))
     except ValueError:
         return None
+
+
+def _numbers(asked: Asked, seen: Neighbours) -> Told:
+    clip, noise_multiplier, rate = stated(asked.record)
+    return Told.of(seen, clip=clip, noise_multiplier=noise_multiplier, rate=rate, divisor=asked.divisor)
 
 
 def _first_step(asked: Asked, *sides: Array) -> tuple[Array, ...]:
@@ -275,13 +279,13 @@ def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
         layout=layout,
         law=law(record),
         epsilon=positive(record.claim.parameters.get("epsilon")) if record.claim.times == 1 else None,
+        divisor=asked.divisor,
     )
     answers += remarks
     if any(answer.wrong for answer in answers):
         return answers
     if mechanism.gradients_told is not None and clip is not None and noise_multiplier is not None:
-        numbers = Told.of(seen, clip=clip, noise_multiplier=noise_multiplier, rate=rate)
-        scale = told_noise(first, second, numbers, risk=asked.aside)
+        scale = told_noise(first, second, _numbers(asked, seen), risk=asked.aside)
         if scale is not None:
             return (scale, *answers)
     if not untold:

@@ -10,7 +10,17 @@ from typing import Literal
 import jax
 import numpy as np
 
-from audit.diagnosis import batches, dependence, distribution, laplace, noise_and_batches, presence, scale, sensitivity
+from audit.diagnosis import (
+    batches,
+    dependence,
+    distribution,
+    laplace,
+    noise_and_batches,
+    noise_or_sum,
+    presence,
+    scale,
+    sensitivity,
+)
 from audit.diagnosis.elsewhere import elsewhere
 from audit.diagnosis.noise import Array, Noise, read_noise
 from audit.diagnosis.rank import ranked
@@ -51,13 +61,14 @@ def diagnose(
     layout: Layout | None = None,
     law: Law = "normal",
     epsilon: Positive | None = None,
+    divisor: Positive | None = None,
 ) -> tuple[Diagnosis, ...]:
     """Every diagnosis of outputs of both sides, sharing ``risk`` evenly, the most telling first.
 
     ``clip`` and ``noise_multiplier`` are what the code was given; without both, only questions that need neither are
     asked. ``rate`` is the rate at which records are sampled, None where nobody says; ``layout`` names the tensors of an
-    output; ``law`` is the noise's, and ``epsilon`` what Laplace noise is to give one output. Use outputs that were not
-    used to choose what to ask.
+    output; ``law`` is the noise's, and ``epsilon`` what Laplace noise is to give one output; ``divisor`` is that of the
+    whole release, None where nobody says. Use outputs that were not used to choose what to ask.
     """
     for name, outputs in (("outputs_without", outputs_without), ("outputs_with", outputs_with)):
         require(name, len(outputs) >= 2, "two trials or more", len(outputs))
@@ -70,7 +81,9 @@ def diagnose(
         return ranked([_answer(question, risk / len(asked)) for question in asked])
     stated, movement, remarks = None, (), ()
     if clip is not None and noise_multiplier is not None:
-        stated = Stated(clip=clip, noise_multiplier=noise_multiplier, rate=1.0 if rate is None else rate)
+        stated = Stated(
+            clip=clip, noise_multiplier=noise_multiplier, rate=1.0 if rate is None else rate, divisor=divisor
+        )
         movement = _about_movement(without, with_record, signal, stated, rate_told=rate is not None)
         sides = {"without": without, "with": with_record}
         remarks = tuple(
@@ -179,7 +192,7 @@ def _about_movement(
     found = sensitivity.movement(without, with_record, signal)
 
     def sampled(risk: float) -> Diagnosis:
-        beyond = sensitivity.over_sensitivity(found, signal, stated, risk=risk).wrong
+        beyond = noise_or_sum.over_sensitivity(found, signal, stated, risk=risk).wrong
         return sensitivity.sampled(found, signal, stated, beyond=beyond, risk=risk)
 
     def vary(risk: float) -> Diagnosis:
@@ -190,7 +203,7 @@ def _about_movement(
     several = (lambda risk: batches.steps_apart(without, with_record, signal, risk=risk),)
     return (
         *(one_step if signal.rounds == 1 else several),
-        lambda risk: sensitivity.over_sensitivity(found, signal, stated, risk=risk),
+        lambda risk: noise_or_sum.over_sensitivity(found, signal, stated, risk=risk),
     )
 
 

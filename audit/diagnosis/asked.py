@@ -8,6 +8,7 @@ import jax
 
 from audit.diagnosis.all_questions import FEWEST_TRIALS, drawn_in_time
 from audit.diagnosis.noise import Array
+from audit.diagnosis.told_by_record import divisor_told
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable, BothSides, is_foreign
 from audit.trials.kept_outputs import most_looked_at
@@ -65,6 +66,11 @@ class Asked:
     def aside(self) -> float:
         """For the numbers told, and as much for runs on the same seeds after a violation."""
         return OF_NUMBERS / 2 * self.share * self.record.risk
+
+    @property
+    def divisor(self) -> float | None:
+        """Of the release, as it is told of the user's own code."""
+        return None if self.mechanism.gradients_told is None else divisor_told(self.record)
 
     @property
     def own_key(self) -> jax.Array:

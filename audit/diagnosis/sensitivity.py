@@ -1,4 +1,4 @@
-"""How far the record moves the sum, against the noise; where to; and at which rate it seems to be taken."""
+"""How far the record moves the sum, beside the noise; where to; and at which rate it seems to be taken."""
 
 from __future__ import annotations
 
@@ -14,20 +14,15 @@ from audit.diagnosis.noise import Array, Noise
 from audit.diagnosis.signal import Signal
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import chi2, student
-from guarantees.numerics.rounding import between
 
 CLOSE = 0.03
 """Relative error below which a scale is called as stated."""
-LONGER = 0.2
-"""Share by which a gradient exceeds the bound, and a movement is known, where the one is told from the other."""
 NO_MEAN = 0.01
 """Smallest p-value at which noise is taken to have no mean of its own."""
 ROUNDED = 1e-6
 """Share of the release's span below which what lies aside of a gradient is rounding."""
 ROWS = ("rows_no_gradients",)
 """What else explains a movement aside from the gradient, where rows are taken for gradients."""
-LARGEST_DIVISOR = 1e6
-"""Beyond it there is no noise to speak of, whatever it is divided by."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +32,8 @@ class Stated:
     clip: float
     noise_multiplier: float
     rate: float
+    divisor: float | None = None
+    """Of the whole release, fixed beforehand; None where nobody says."""
 
     @property
     def deviation(self) -> float:
@@ -89,8 +86,24 @@ class Movement:
     others_error: float
     """Infinite where the noise has a mean of its own, which is part of it."""
     degrees: int
-    mean_rows: tuple[Array, Array]
-    spread_rows: tuple[Array, Array]
+    mean_rows: tuple[Array, ...]
+    spread_rows: tuple[Array, ...]
+
+    def times(self, divisor: float) -> Movement:
+        """What was measured, in units of the sum before it was divided."""
+        return dataclasses.replace(
+            self,
+            whole=Shift(length=self.whole.length * divisor, error=self.whole.error * divisor),
+            mean=self.mean * divisor,
+            spread=self.spread * divisor**2,
+            noise=self.noise * divisor,
+            noise_error=self.noise_error * divisor,
+            along=self.along * divisor,
+            others=self.others * divisor,
+            others_error=self.others_error * divisor,
+            mean_rows=tuple(rows * divisor for rows in self.mean_rows),
+            spread_rows=tuple(rows * divisor**2 for rows in self.spread_rows),
+        )
 
     def p_value(self, slope: float, intercept: float) -> float:
         """Of ``intercept + spread = slope mean`` around the estimates, by the spread of every trial's share."""
@@ -172,80 +185,6 @@ class Rates:
         return self.p_found >= risk and rate < self.found < 1 + CLOSE
 
 
-def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
-    """Noise deviation over what the record moves, against noise multiplier times clip over its clipped length.
-
-    A constant divisor is in both and drops out: ``m <= q L s / (sigma C)``, by a t test with the smaller degrees of
-    freedom; m is how far the mean moves, in whatever direction, s the noise's deviation, L the length that is due.
-    """
-    slope = stated.rate * signal.length / stated.deviation
-    due, moved = slope * found.noise, found.whole.length
-    error = math.hypot(found.whole.error, slope * found.noise_error)
-    p = float(student.sf((moved - due) / error, found.degrees))
-    reach = float(student.isf(risk / 2, found.degrees)) * error
-    wrong = p < risk
-    ratio = due / max(moved, 1e-300)
-    interval = _around(ratio, found, risk)
-    measured, causes = "the noise over the sensitivity is no less than expected", ()
-    if wrong:
-        limits = between(*interval, ".2g")
-        what, causes = _off(found, signal, stated, reach, risk)
-        measured = f"noise over sensitivity is {ratio:.2f} of what is expected ({limits}); {what}"
-        if _count_may_divide(found, signal, stated, reach, risk):
-            causes = ("count_divides", *causes)
-        rates = Rates.of(found, signal, stated)
-        if signal.rounds > 1 and stated.rate < 1:
-            causes = tuple(dict.fromkeys((*causes, "another_rate")))
-        elif rates.may_explain(stated.rate, risk):
-            measured += f", as also at a rate of {min(rates.found, 1.0):.2g} where {stated.rate:g} is stated"
-            # the one first that explains better how the sum varies
-            better = rates.p_found > rates.p_stated
-            causes = tuple(dict.fromkeys(("another_rate", *causes) if better else (*causes, "another_rate")))
-    return answer(
-        "ratio",
-        measured=measured,
-        causes=causes,
-        p_value=min(1.0, p),
-        risk=risk,
-        assumes=f"records are taken at rate {stated.rate:g}, whatever they are divided by, and move the sum in the "
-        "span of all gradients; means are normal",
-        estimate=ratio,
-        interval=interval,
-    )
-
-
-def _around(ratio: float, found: Movement, risk: float) -> tuple[float, float]:
-    """Limits of the noise over the movement: its inverse has the relative errors of both."""
-    relative = math.hypot(found.whole.error / found.whole.length, found.noise_error / max(found.noise, 1e-300))
-    reach = float(student.isf(risk / 2, found.degrees)) * relative
-    return ratio / (1 + reach), ratio / (1 - reach) if reach < 1 else math.inf
-
-
-def _others_may_be(
-    found: Movement, signal: Signal, stated: Stated, risk: float, *, times: float = 1.0, looser: bool = False
-) -> bool:
-    """Whether the other records' sum, so many times as large, may be what moves the mean; so where it tells nothing.
-
-    Clipped as stated, or ``looser``.
-    """
-    size = float(np.linalg.norm(signal.others))
-    if size == 0:
-        return True
-    low, high = (stated.rate * times * end for end in (signal.others_looser if looser else (size, size)))
-    reach = float(student.isf(risk / 2, found.degrees)) * found.others_error + CLOSE * stated.rate * times * size
-    return low - reach <= found.others <= high + reach
-
-
-def _count_may_divide(found: Movement, signal: Signal, stated: Stated, reach: float, risk: float) -> bool:
-    """Whether a mean over the records, whose number the record changes, may move so; the noise reads no number."""
-    sizes = signal.records, signal.records_with
-    if sizes[0] == sizes[1] or 0 in sizes or stated.rate < 1 or signal.rounds > 1:
-        return False
-    moved = float(np.linalg.norm((signal.others + signal.moves) / sizes[1] - signal.others / sizes[0]))
-    near = abs(found.whole.length - moved) <= reach + CLOSE * moved
-    return near and _others_may_be(found, signal, stated, risk, times=1 / sizes[0])
-
-
 def beyond_the_scale(found: Diagnosis, scale: Diagnosis, signal: Signal) -> bool:
     """Whether noise over sensitivity is less than a divisor of the whole release explains, which the record changes.
 
@@ -258,87 +197,6 @@ def beyond_the_scale(found: Diagnosis, scale: Diagnosis, signal: Signal) -> bool
     moved = np.linalg.norm(np.outer(scales, signal.others + signal.moves) - signal.others, axis=1)
     explained = signal.length * np.sqrt((1 + scales**2) / 2) / np.maximum(moved, 1e-300)
     return bool(found.interval[1] < (1 - CLOSE) * float(explained.min()))
-
-
-def _off(found: Movement, signal: Signal, stated: Stated, reach: float, risk: float) -> tuple[str, tuple[str, ...]]:
-    """Which of the two is off, if nothing is divided, and why that may be.
-
-    A record that moves the release as far as is due beside too little noise may also move a sum too far that has its
-    noise and is divided. The other records tell the two apart, as far as looser clipping leaves their sum as it is; and
-    whether the record alone moves the sum too far, or all of them do.
-    """
-    moved, length = found.whole.length, stated.rate * signal.length
-    due = f"where {length:.3g} is expected"
-    if stated.rate < 1:
-        due = f"on average where {length:.3g} is expected at rate {stated.rate:g}"
-    divisor = stated.deviation / max(found.noise, 1e-300)
-    too_far, turned = _too_far(found, signal, stated, moved * divisor, reach / max(moved, 1e-300), risk)
-    if abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
-        what = f"the noise has its stated deviation of {stated.deviation:.3g}, but the record moves the sum by "
-        what += f"{moved:.3g}{turned.format(found.mean)} {due}"
-        alone = _others_may_be(found, signal, stated, risk, looser=True)
-        if not _others_may_be(found, signal, stated, risk, times=moved / length):
-            return what, too_far
-        if alone:
-            return what, (*too_far, "sum_scaled")
-        return f"{what}; the other records move it as many times too far", ("sum_scaled", "counted_again")
-    # along the gradient the noise is no larger than all that varies there
-    square = found.degrees * (found.along / stated.deviation) ** 2
-    less = ("less_noise",) if chi2.cdf(square, found.degrees) < risk else ("less_noise", "less_beside")
-    undivided = _others_may_be(found, signal, stated, risk)
-    by_it = _others_may_be(found, signal, stated, risk, times=1 / divisor, looser=True)
-    # neither all of the other records' sum nor that over the noise's divisor: something else may scale it
-    as_noise = _others_may_be(found, signal, stated, risk, times=1 / divisor)
-    scaled = () if undivided or as_noise else ("sum_scaled",)
-    if abs(moved - length) <= reach:
-        what = f"the noise has deviation {found.noise:.3g} where {stated.deviation:.3g} is expected"
-        if divisor > LARGEST_DIVISOR or not by_it:
-            return what, (*less, *scaled)
-        divided = f"the release is divided by {divisor:.3g} and the record moves the sum by {moved * divisor:.3g}"
-        divided += f"{turned.format(found.mean * divisor)} {due}"
-        return (f"{what}, or {divided}", (*less, *too_far)) if undivided else (divided, (*too_far, *scaled))
-    average = "" if stated.rate == 1 else " on average"
-    turned = turned.format(found.mean)
-    what = (
-        f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}{turned}"
-        f"{average}; {stated.deviation:.3g} would be due where it moves it by {length:.3g}"
-    )
-    return what, (*scaled, "less_noise", "less_beside", *too_far)
-
-
-def _too_far(
-    found: Movement, signal: Signal, stated: Stated, moved: float, error: float, risk: float
-) -> tuple[tuple[str, ...], str]:
-    """Why the record may move the sum so far, up to a relative error, and what to say beside that length."""
-    turned = ""
-    if found.aside_p < risk:
-        # no length of the record's own gradient explains this
-        causes = (*ROWS[: signal.assumed], "moves_others", "not_clipped_alone", "counted_again")
-        causes += ("another_rate",) if stated.rate < 1 else ()
-        turned = " ({:.3g} along its own gradient)"
-    else:
-        causes = ("larger_bound", "not_clipped_alone", "counted_again")
-        whole, longer = stated.rate * signal.unclipped, signal.unclipped > (1 + LONGER) * signal.length
-        unclipped = longer and abs(moved - whole) <= (error + CLOSE) * whole and found.mean > 0
-        causes = ("not_clipped", *causes) if unclipped else causes
-        if unclipped and error < LONGER:
-            turned = ", as its gradient does without clipping,"
-        elif found.mean < 0:
-            turned = " (against its own gradient)"
-    if np.count_nonzero(signal.moves) > signal.rounds:
-        # a gradient that has parts: clipped to the bound each, they are together longer; as a rule they turn it as well
-        causes = (*causes, "clipped_apart")
-    fit = _as_long(signal, stated, moved, error)
-    return tuple(sorted(causes, key=lambda cause: (cause != "not_clipped", cause not in fit))), turned
-
-
-def _as_long(signal: Signal, stated: Stated, moved: float, error: float) -> set[str]:
-    """Which causes say how far the record moves the sum, and are right: whole copies, or parts clipped one by one."""
-    due, reach = stated.rate * signal.length, (error + CLOSE) * moved
-    copies = round(moved / due)
-    lengths = {"counted_again": [copies * due] if copies > 1 and reach < due / 4 else []}
-    lengths["clipped_apart"] = [stated.rate * float(np.linalg.norm(own)) for own in signal.by_parts.values()]
-    return {cause for cause, own in lengths.items() if any(abs(moved - far) <= reach and far > due for far in own)}
 
 
 def sampled(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, risk: float) -> Diagnosis:

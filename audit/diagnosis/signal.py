@@ -29,6 +29,8 @@ MOST_PARTS = 1024
 class Signal:
     """The gradients of a pair, as the flat view of a release sees them."""
 
+    pair: Pair
+    """As they are, unclipped, in coordinates of one round's span."""
     dimension: int
     basis: np.ndarray
     """Orthonormal rows that span the gradients, of every round apart, shape (rank, dimension)."""
@@ -105,6 +107,7 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
     if len(sizes) > rounds and len(basis) * len(sizes) // rounds <= min(size // 2, MOST_PARTS):
         parts = _orthonormal(rows, sizes)
     return Signal(
+        pair=found,
         dimension=size,
         basis=basis,
         parts=parts,

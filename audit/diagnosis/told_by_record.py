@@ -19,6 +19,9 @@ FIRST_STEP = (
 )
 """What is said of a transcript whose gradients nobody knows after its first step."""
 
+DIVISORS = ("normalise_by", "divisor")
+"""Settings that say by what a release is divided."""
+
 
 def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
     """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm.
@@ -34,6 +37,12 @@ def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
     if clip is None or noise is None or (several and record.releases != "transcript"):
         return None, None, 1.0
     return clip, noise, min(rate, 1.0)
+
+
+def divisor_told(record: AuditRecord) -> float | None:
+    """Of the whole release, where the settings of the user's own code have one that is a number."""
+    own = record.mechanism.parameters
+    return next((found for found in map(positive, map(own.get, DIVISORS)) if found is not None), None)
 
 
 def law(record: AuditRecord) -> Law:

@@ -33,11 +33,19 @@ class Told:
     """Clip, noise multiplier and rate, where they are known."""
 
     @classmethod
-    def of(cls, neighbours: Neighbours, *, clip: float | None, noise_multiplier: float | None, rate: float) -> Told:
+    def of(
+        cls,
+        neighbours: Neighbours,
+        *,
+        clip: float | None,
+        noise_multiplier: float | None,
+        rate: float,
+        divisor: float | None = None,
+    ) -> Told:
         """A ValueError where the gradients cannot be read."""
         stated = None
         if clip is not None and noise_multiplier is not None:
-            stated = Stated(clip=clip, noise_multiplier=noise_multiplier, rate=rate)
+            stated = Stated(clip=clip, noise_multiplier=noise_multiplier, rate=rate, divisor=divisor)
         return cls(neighbours=neighbours, signal=read_signal(neighbours, clip=clip), stated=stated)
 
     @property
@@ -59,7 +67,9 @@ def told_noise(first: Array, second: Array, told: Told, *, risk: float) -> Diagn
     if stated is None or not signal.others_toward:
         return None
     without, with_record = (read_noise(side, told.neighbours, signal) for side in (first, second))
-    found = movement(without, with_record, signal)
+    found, times = movement(without, with_record, signal), ""
+    if stated.divisor not in (None, 1):
+        found, times = found.times(stated.divisor), f"times the stated divisor of {stated.divisor:g}, "
     slope = stated.rate * signal.others_toward / stated.noise_multiplier
     error = math.hypot(found.others_error, slope * found.noise_error)
     due = stated.rate * float(np.linalg.norm(signal.others))
@@ -73,15 +83,24 @@ def told_noise(first: Array, second: Array, told: Told, *, risk: float) -> Diagn
     reach = float(student.isf(risk / 2, found.degrees)) * found.noise_error
     limits = (max(found.noise - reach, 0.0), found.noise + reach)
     needs = stated.deviation if undivided else found.others / slope
-    measured = f"the noise has deviation {found.noise:.3g} ({between(*limits, '.3g')}); clip {stated.clip:g} and noise "
+    measured = (
+        f"{times}the noise has deviation {found.noise:.3g} ({between(*limits, '.3g')}); clip {stated.clip:g} and noise "
+    )
     measured += f"multiplier {stated.noise_multiplier:g} need {needs:.3g}{'' if undivided else ' or more'}. The other "
     measured += f"records move the release by {found.others:.3g}, "
     measured += f"and {due:.3g} is expected, so no divisor explains it" if undivided else "which a divisor shrinks too"
+    causes: tuple[str, ...] = ("less_noise", "larger_bound", "clipped_apart", OTHERS)
+    if undivided:
+        causes = ("less_noise", "less_beside")
+    elif stated.divisor is not None and abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
+        causes = ("larger_bound", "clipped_apart", OTHERS)
+        measured = f"{times}the noise has its stated deviation of {stated.deviation:.3g}, but the other records move "
+        measured += f"the sum by {found.others:.3g}, where it may be {slope * found.noise:.3g} at most"
     return answer(
         "told_noise",
         wrong=True,
         measured=measured,
-        causes=("less_noise", "less_beside") if undivided else ("less_noise", "larger_bound", "clipped_apart", OTHERS),
+        causes=causes,
         p_value=p,
         risk=risk,
         assumes=f"records are taken at rate {stated.rate:g}, and their gradients are as told; means are normal",
