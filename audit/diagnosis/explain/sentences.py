@@ -282,12 +282,13 @@ def after_sum(
     grows: bool = True,
     bounds: tuple[float, float] | None = None,
     reached: tuple[float, float] | None = None,
+    accumulated: bool = False,
 ) -> Finding:
     """A sum that is bounded: first the line of the function that has records in its hands, then a helper's.
 
     ``measured`` is where its length is taken, where that is known; ``grows`` says that a larger record moves the sum
     further before, ``bounds`` how far this one moves it before and how far it may, if that is too far, and
-    ``reached`` the same of what the sum becomes.
+    ``reached`` the same of what the sum becomes. ``accumulated``: backward passes add up what nobody sets to zero.
     """
     # who sums records has them
     lead = among_records(at, readers | {*map(function_around, origin.own[:1])})
@@ -301,6 +302,9 @@ def after_sum(
         since = f"the record moves that sum by {bounds[0]:.4g}, more than {bounds[1]:.4g}, before it is bounded"
         words = {"then": "only then bounded,", "since": since}
     told = found(Kind.CLIPPED_AFTER_SUM, at=at, called=called, beside=[measured], origin=origin, **words)
+    if accumulated:
+        says = f" The backward pass at {spelled(origin)} adds to .grad, which nothing sets to zero after each record."
+        return led(dataclasses.replace(told, says=f"{told.says}{says}"), origin)
     return led(told, lead)
 
 

@@ -114,6 +114,8 @@ class Cell:
     """Where the record came to have several rows, as far as it still has them or had them when they were summed."""
     graded: bool = False
     """Whether a backward pass made it, or something that it is made of."""
+    passed: int = -1
+    """The number of the backward pass that made it, if one did."""
     row: int | None = None
     """Which one is the record's, where that is known."""
     alone: bool = False

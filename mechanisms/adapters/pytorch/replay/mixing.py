@@ -115,7 +115,7 @@ class Company:
         words = {"grows": not bounded and longest > GROWN * before[0]} if before else {"grows": False}
         words |= {"bounds": (before[0], most)} if most and before and before[0] > most * (1 + SLACK) else {}
         words |= {"reached": (after, most)} if far and bounded else {}
-        return [dataclasses.replace(one, words=words) if one in after_sum else one for one in found]
+        return [dataclasses.replace(one, words={**one.words, **words}) if one in after_sum else one for one in found]
 
     def _moved_before(self, runs: list[Run]) -> list[float]:
         """How far the record moves sums that nothing but linear has changed, in each run; none if that is unknown."""
@@ -207,7 +207,8 @@ def _bent(event: Event, bends: list[dict[Slot, Bend]], other: Run) -> Fact:
         return Fact(kind="records_mixed_before_sum", stacks={"at": origin})
     if made and made <= EXTREME:
         return Fact(kind="records_mixed_before_sum", stacks={"at": at[-1], "through": origin})
-    return _clipped(origin, *at)
+    fact = _clipped(origin, *at)
+    return dataclasses.replace(fact, words={"accumulated": True}) if origin in other.accumulated else fact
 
 
 def _mixed(event: Event, other: Run) -> Fact:

@@ -82,6 +82,8 @@ class Results:
         """Numbers of the record's own that Python read since the last release."""
         self.backward: set[Stack] = set()
         """Where PyTorch computed gradients by itself, which bounds no sum."""
+        self.accumulated: set[Stack] = set()
+        """Where a backward pass added gradients to those of an earlier one, which nothing set to zero."""
         self._constants = Memory()
         self._spread = Memory()
         """Where a tensor was last spread over more places than it has numbers."""
@@ -247,6 +249,13 @@ class Results:
         kept = (cell.joined for part, cell in done.pairs if cell.joined and part.numel() <= out.numel())
         found.joined = done.where if done.name == "cat" else next(kept, ())
         found.graded = backward or any(cell.graded for cell in own)
+        if backward:
+            found.passed = torch._C._current_graph_task_id()
+            if done.name in noise.ADDING and any(-1 < cell.passed != found.passed for cell in own):
+                self.accumulated.add(done.where)
+        elif done.name.endswith("_"):
+            # a gradient that is changed in its place is still in .grad
+            found.passed = max(cell.passed for cell in own)
         if found.summed == done.where and done.name in TAKING:
             self.taken.add(done.where)
         if done.name in noise.ADDING and len(done.pairs) == 1:
@@ -274,7 +283,8 @@ class Results:
             self.backward.add(done.where)
         elif summed and (factor := multiple(done)) is not None:
             scaled = done.cell(done.args[1]) if done.name in noise.ADDING else None
-            self.ledger.bend(done, summed if scaled is None else scaled.summed, factor)
+            summed = summed if scaled is None else scaled.summed
+            self.ledger.bend(done, summed, factor)
             found.bends |= {done.where}
         # what the other side lacks, and is made of nothing else, is the record's own
         made_of = [(part, cell) for part, cell in done.pairs if cell.data and part.is_floating_point()]
