@@ -213,10 +213,10 @@ def _numbers(asked: Asked, seen: Neighbours) -> Told:
     return Told.of(seen, clip=clip, noise_multiplier=noise_multiplier, rate=rate, divisor=asked.divisor)
 
 
-def _first_step(asked: Asked, *sides: Array) -> tuple[Array, ...]:
+def _first_step(asked: Asked, *sides: Array) -> tuple[Array, Array]:
     """Of a transcript whose later gradients nobody knows; another release as it is."""
-    rows = (np.asarray(side).reshape(len(side), asked.rounds, -1) for side in sides)
-    return tuple(own[:, 0] for own in rows)
+    first, second = (np.asarray(side).reshape(len(side), asked.rounds, -1)[:, 0] for side in sides)
+    return first, second
 
 
 def _lines(asked: Asked, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...], bool]:
@@ -309,7 +309,9 @@ def _with_later_steps(asked: Asked, answers: tuple[Diagnosis, ...]) -> tuple[Dia
     if asked.rounds == 1:
         return answers
     outputs = asked.outputs(asked.sides.layout().entries)
-    steps = about_steps(*outputs, rounds=asked.rounds, risk=OF_STEPS * asked.share * asked.record.risk)
+    risk = OF_STEPS * asked.share * asked.record.risk
+    unexplained = asked.record.verdict == "violation" and not any(answer.wrong for answer in answers)
+    steps = about_steps(*outputs, rounds=asked.rounds, risk=risk, unexplained=unexplained)
     if not steps.wrong:
         return (*answers, steps)
     # code whose first step alone is as stated does not do what is stated
@@ -366,7 +368,9 @@ def _of_the_claim(asked: Asked, risk: float, *, place: int = 0, whole: bool = Tr
             return (steps, *noise)
         if moved.wrong:
             return (moved, *noise)
-        together = noise_elsewhere(first, second, risk=aside) if aside else None
+        # what later steps add follows the noise of earlier ones
+        one = asked.rounds > 1 or (batches is not None and batches.steps == 1)
+        together = noise_elsewhere(*_first_step(asked, first, second), risk=aside) if aside and one else None
         return (*(found for found in (steps, together) if found is not None), moved, *noise)
     except (ValueError, TimeoutError):
         # too few came in time, or they do not vary

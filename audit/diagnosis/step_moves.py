@@ -17,6 +17,8 @@ from guarantees.numerics.rounding import at_most, between
 
 FEWEST = 20
 """Trials per side and half for each step that is looked at."""
+LESS = 0.5
+"""Times the first step's variance below which a later one varies less."""
 RIDGE = 1e-9
 """Share of the variance of earlier steps that is added to it: steps may repeat each other."""
 LITTLE = 1e-3
@@ -65,6 +67,10 @@ def step_moves(first: Array, second: Array, *, rounds: int, allowed: float, risk
     if wrong and step and foretold:
         measured += f"; they tell all but {at_most(math.sqrt(own.left), '.2g')} of its deviation"
     later = ("carried_over", "other_steps", OTHERS)
+    little = _beside_the_first(sides, step) if wrong and step and not foretold else 1.0
+    if little < LESS:
+        measured += f"; given those, it varies {math.sqrt(little):.2g} times as much as the first step"
+        later = ("other_steps", "carried_over", OTHERS)
     causes = ("less_noise", "larger_bound", "another_rate", OTHERS)
     if step:
         causes = ("key_again", *later) if foretold else later
@@ -79,6 +85,14 @@ def step_moves(first: Array, second: Array, *, rounds: int, allowed: float, risk
         estimate=own.far,
         interval=interval if math.isfinite(reach) else None,
     )
+
+
+def _beside_the_first(sides: Sequence[Array], step: int) -> float:
+    """Variance of a step that a regression on earlier ones leaves, over that of the first; medians of coordinates."""
+    centred = np.concatenate([side - side.mean(axis=0) for side in sides]).transpose(2, 0, 1)
+    factor = np.asarray(np.linalg.qr(centred[:, :, : step + 1], mode="r"))
+    left = np.abs(np.diagonal(factor, axis1=1, axis2=2))[:, [0, step]]
+    return float(np.median(left[:, 1]) / max(float(np.median(left[:, 0])), 1e-300)) ** 2
 
 
 def _both(one: _Moved, two: _Moved) -> _Moved:

@@ -50,14 +50,15 @@ class _Steps:
     """Steps at which every trial releases one constant, or what the step before did, shape (steps,)."""
 
 
-def about_steps(first: Array, second: Array, *, rounds: int, risk: float) -> Diagnosis:
+def about_steps(first: Array, second: Array, *, rounds: int, risk: float, unexplained: bool = False) -> Diagnosis:
     """Whether a step varies, as far as earlier steps do not tell it, nearly as much as the first step does.
 
     Fresh noise is independent of all that was released before, so that no regression on earlier steps explains it: what
     is left of a step's variance is at least the noise's. A coordinate of the first step may vary by its batch as well.
     So a step is called short where nine coordinates in ten have little left of their own first variance, and half of
     them little of the smallest of these. What varies for another reason than noise is not accused, nor is a step whose
-    mean is as small as its noise, or which adds little to weights: a schedule does that.
+    mean is as small as its noise, or which adds little to weights: a schedule does that. Where a violation is left
+    ``unexplained`` by all that was asked of the first step, both causes of a step that varies less are named.
     """
     sides = [np.asarray(side, np.float64).reshape(len(side), rounds, -1)[:, :MOST_STEPS] for side in (first, second)]
     chosen = np.linspace(0, sides[0].shape[2] - 1, min(MOST_COORDINATES, sides[0].shape[2])).astype(int)
@@ -71,7 +72,10 @@ def about_steps(first: Array, second: Array, *, rounds: int, risk: float) -> Dia
     p_values = np.minimum(1.0, len(share) * chi2.cdf(degrees * share / SHORT, degrees))
     short = (share < SHORT) & (p_values < risk)
     foretold = np.median(found.left / np.maximum(found.whole, 1e-300), axis=1) < TOLD
-    accused = np.flatnonzero(short & ~found.again & ~_as_by_a_schedule(found, usual, short, foretold))
+    scheduled = _as_by_a_schedule(found, usual, short, foretold)
+    accused = np.flatnonzero(short & ~found.again & ~scheduled)
+    if unexplained and not len(accused):
+        accused = np.flatnonzero(short & ~found.again & ~foretold)
     if not len(accused):
         says = "every step varies like the first, whatever came before"
         if short.any():

@@ -701,3 +701,36 @@ def test_a_gradient_longer_than_the_bound_moves_the_release_by_the_bound_as_stat
     found = answers_to(record, one_step, releases="update", claim=guarantees.gaussian(mu=mu), pair=longer)
     assert ("claim" in found) == promises_more
     assert not promises_more or "may move the release by 1 times the deviation" in found["claim"].says
+
+
+def noise_falls(seed, rows, factor=0.5):
+    """A training on Poisson batches whose gradients turn with the weights, and whose noise falls from step to step."""
+    draws, weights, updates = np.random.default_rng(seed), np.zeros(rows.shape[1], np.float32), []
+    for step in range(4):
+        taken = rows[draws.random(len(rows)) < 0.5]
+        gradients = taken + np.roll(taken, 4, axis=1) * np.tanh(weights)
+        gradients /= np.maximum(1.0, np.linalg.norm(gradients, axis=1, keepdims=True))
+        updates.append(gradients.sum(axis=0) + factor**step * draws.standard_normal(len(weights)))
+        weights = weights - 2.0 * updates[-1]
+    return np.stack(updates)
+
+
+def steady_noise(seed, rows):
+    return noise_falls(seed, rows, factor=1.0)
+
+
+def weights_at_the_end(seed, rows):
+    return noise_falls(seed, rows, factor=1.0).sum(axis=0)
+
+
+def test_of_a_transcript_noise_and_batches_are_compared_at_the_first_step_alone(record):
+    """Of noise that falls it said that a record which is sampled by itself gives such a correlation no other noise."""
+    claim = guarantees.poisson_training(rate=0.5, noise_multiplier=1.0, steps=4)
+    found = answers_to(record, noise_falls, releases="transcript", claim=claim)
+    (told,) = (answer for answer in found.values() if answer.wrong)
+    assert told.code in ("step_noise", "step_moves")
+    assert "less noise" in told.says.split("Possible causes")[1].split(";")[0], told.says
+    for train, releases in ((steady_noise, "transcript"), (weights_at_the_end, "final")):
+        found = answers_to(dataclasses.replace(record, steps=4), train, releases=releases, claim=claim)
+        assert not [answer.says for answer in found.values() if answer.wrong]
+    assert "noise_and_batches" not in found
