@@ -9,6 +9,7 @@ import numpy as np
 
 from audit.diagnosis.cause_sentences import OTHERS, answer
 from audit.diagnosis.claim_alone import looks_normal
+from audit.diagnosis.explained_means import is_explained
 from audit.diagnosis.noise import Array
 from audit.diagnosis.told_noise import Told
 from audit.record.diagnosis_answer import Diagnosis
@@ -67,6 +68,13 @@ class Movements:
     once: bool
     """Whether some come once, as where something after the noise bends them."""
 
+    @property
+    def several(self) -> bool:
+        """Whether they differ by more than rounding."""
+        lengths = np.linalg.norm(self.different, axis=1)
+        apart = np.linalg.norm(self.different - self.different[int(np.argmax(lengths))], axis=1)
+        return bool(apart.max() > ASIDE * lengths.max())
+
     @classmethod
     def of(cls, without: Array, with_record: Array, *, rate: float) -> Movements | None:
         """None where the record does not join batches at the stated rate, or too many movements come once."""
@@ -112,27 +120,51 @@ def moves_too_far(
     if length <= allowed * deviation or p >= risk:
         return None
     batch = "" if rate == 1 else ", when it is in the batch,"
-    too_far = ("larger_bound", "clipped_apart", "moves_others")
-    longer, turned = told is not None and told.stated is not None and length > LONGER * told.signal.length, ""
+    too_far = _causes(found, rate, told)
+    times = 1.0 if told is None or told.stated is None else told.stated.divisor or 1.0
+    longer = told is not None and told.stated is not None and times * length > LONGER * told.signal.length
+    turned = ""
     if told is not None and not told.signal.assumed and not found.once:
         share = against(found.different[farthest], told.signal.moves)
         if share > ASIDE:
-            too_far, longer = ("moves_others", "larger_bound", "clipped_apart"), True
-            turned = (
-                f". {share:.0%} of that length is against its gradient or where that is 0, which no clipping explains"
+            longer = True
+            too_far = tuple(
+                sorted(too_far, key=lambda cause: cause not in ("sum_clipped", "sum_scaled", "moves_others"))
             )
+            turned = (
+                f". {share:.0%} of that length is against its gradient or where that is 0, which no clipping of it "
+                "alone explains"
+            )
+    # noise that is too little is no reason for a movement that changes from batch to batch
+    less = () if found.several else ("less_noise",)
     return answer(
         "same_seeds",
         wrong=True,
         measured=f"with the same seeds the record{batch} moves the release by {length:.3g}, for which the claim needs "
         f"noise of deviation {at_least(length / allowed, '.3g')}; in that direction noise and batches together have "
         f"{at_most(deviation, '.3g')}{turned}",
-        causes=(*too_far, "less_noise", OTHERS) if longer else ("less_noise", *too_far, OTHERS),
+        causes=(*too_far, *less, OTHERS) if longer else (*less, *too_far, OTHERS),
         p_value=p,
         risk=risk,
         assumes="the same seed gives the same noise and the same batch of other records on both datasets; normal noise",
         estimate=length / deviation,
     )
+
+
+def _causes(found: Movements, rate: float, told: Told | None) -> tuple[str, ...]:
+    """Why the record may move the release so far, the likeliest first.
+
+    What is added record by record moves it by one constant. What changes with the batch is no such sum, and where the
+    gradients are told, all movements together show whether it was clipped or averaged first.
+    """
+    of_sums = ("sum_clipped", "moves_others", "sum_scaled")
+    explained = ""
+    if told is not None and told.stated is not None and not told.signal.assumed:
+        explained = is_explained(found.different, told.signal, told.stated)
+    if found.several:
+        return tuple(dict.fromkeys((*((explained,) if explained else ()), *of_sums)))
+    causes = ("larger_bound", "clipped_apart", "moves_others")
+    return (*causes[:1], "sum_clipped", *causes[1:]) if rate == 1 and explained == "sum_clipped" else causes
 
 
 def ends(found: Movements, drawn: Array, *, allowed: float, risk: float) -> Diagnosis | None:

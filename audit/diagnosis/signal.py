@@ -83,7 +83,7 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
 
     def clipped(rows: np.ndarray) -> np.ndarray:
         """Span coordinates as full rows, clipped round by round."""
-        full = np.tile(_dense(found, rows), (1, times)).reshape(len(rows), rounds, size // rounds)
+        full = np.tile(dense(found, rows), (1, times)).reshape(len(rows), rounds, size // rounds)
         if clip is not None:
             full = full / np.maximum(1.0, np.linalg.norm(full, axis=2, keepdims=True) / clip)
         return full.reshape(len(rows), size)
@@ -98,9 +98,9 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
         units = kept / np.maximum(np.linalg.norm(kept, axis=1, keepdims=True), 1e-300)
         towards = float(counts @ np.maximum(units @ toward, 0.0))
         # each number of a gradient is what the stated clipping leaves of it, or more, up to all of it
-        ends_of = np.stack([kept, np.tile(_dense(found, found.shared), (1, times))]) * toward
+        ends_of = np.stack([kept, np.tile(dense(found, found.shared), (1, times))]) * toward
         looser = float(counts @ ends_of.min(axis=0).sum(axis=1)), float(counts @ ends_of.max(axis=0).sum(axis=1))
-    rows = np.tile(_dense(found, np.eye(found.rank)), (1, times))
+    rows = np.tile(dense(found, np.eye(found.rank)), (1, times))
     basis = rows if rounds == 1 else _orthonormal(rows, [size // rounds] * rounds)
     sizes = list(layout.sizes) * rounds if layout is not None else [size]
     parts = basis
@@ -122,12 +122,13 @@ def read_signal(neighbours: Neighbours, *, clip: float | None = None, layout: La
         finite=finite,
         by_parts={}
         if clip is None or rounds > 1
-        else moves_by_parts(*_dense(found, np.stack(ends)), clip=clip, layout=layout),
+        else moves_by_parts(*dense(found, np.stack(ends)), clip=clip, layout=layout),
         assumed=neighbours.name in OF_RECORDS,
     )
 
 
-def _dense(pair: Pair, rows: np.ndarray) -> np.ndarray:
+def dense(pair: Pair, rows: np.ndarray) -> np.ndarray:
+    """Rows in coordinates of the span as they are in the release."""
     if pair.basis is not None:
         return rows @ np.asarray(pair.basis, float)
     return np.pad(rows, ((0, 0), (0, pair.dimension - pair.rank)))
