@@ -229,10 +229,13 @@ def _too_little(
         rightly = not cost.weights and abs(times - words["times"]) <= SLACK * times
         copied = place(cost.top.copied) if cost.top.copied else NOWHERE
         repeated = places.get("repeated", places["again"] if rightly else copied)
-        if repeated is not NOWHERE and not apart:
+        # or a list holds every record twice
+        doubled = not cost.weights and round(times) > 1 and abs(times - round(times)) <= SLACK * times
+        if (repeated is not NOWHERE or doubled) and not apart:
             listed = repeated_at(functools.partial(again, 1), words["index"])
-            lead = repeated if listed is NOWHERE else listed
-            more += sentences.held_again(lead)
+            repeated = repeated if listed is NOWHERE else listed
+            lead = lead if repeated is NOWHERE else repeated
+            more += "" if repeated is NOWHERE else sentences.held_again(lead)
     elif not cost.shared:
         for bound in _bounds(stated, cost, once_more):
             inner = went_wrong(once_more, [*sized[:1], places["draw"], places["at"]], promise * bound, least)

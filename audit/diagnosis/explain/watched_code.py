@@ -43,17 +43,25 @@ def tell_calls(code: Callable[[], object], told: Callable[[FrameType, str, Any],
         code()
 
 
-def tell_lines(code: Callable[[], object], told: Callable[[FrameType, int | None], None]) -> None:
-    """Run code, and tell of every line of the user's when it has run; of none where a function is entered."""
+def tell_lines(
+    code: Callable[[], object],
+    told: Callable[[FrameType, int | None], None],
+    returned: Callable[[FrameType, Any], None] = lambda frame, value: None,
+) -> None:
+    """Run code, and tell of every line of the user's when it has run; of none where a function is entered.
+
+    And ``returned`` of what a function returns.
+    """
     last: dict[FrameType, int] = {}
 
-    def watch(frame: FrameType, event: str, _: Any) -> Any:
+    def watch(frame: FrameType, event: str, value: Any) -> Any:
         if not is_theirs(frame):
             return None
         # Python tells of a line before it runs
         told(frame, last.get(frame))
         last[frame] = frame.f_lineno
         if event == "return":
+            returned(frame, value)
             del last[frame]
         return watch
 
@@ -125,7 +133,7 @@ MOST_HELD = 4096
 def repeated_at(code: Callable[[], object], index: int) -> Place:
     """The line after which a list first holds something twice: places, with that of the record, or the same object.
 
-    NOWHERE if there is none, as where tensors hold the places.
+    Or the line that returns such a list. NOWHERE if there is none, as where tensors hold the places.
     """
     found: list[Place] = []
 
@@ -133,7 +141,11 @@ def repeated_at(code: Callable[[], object], index: int) -> Place:
         if not found and line is not None and any(_repeats(value, index) for value in list(frame.f_locals.values())):
             found.append(Place(own=((frame.f_code.co_filename, line), *callers(frame))))
 
-    tell_lines(code, told)
+    def returned(frame: FrameType, value: Any) -> None:
+        if not found and _repeats(value, index):
+            found.append(Place(own=((frame.f_code.co_filename, frame.f_lineno), *callers(frame))))
+
+    tell_lines(code, told, returned)
     return found[0] if found else NOWHERE
 
 

@@ -106,12 +106,37 @@ def filled_at_once(seed, data):
     return total + steps.noise()
 
 
+def doubled(x, y):
+    rows = [*zip(x, y, strict=True)]
+    return 2 * rows  # too_little_noise
+
+
+def twice_in_a_list(seed, data):
+    torch.manual_seed(seed)
+    total = torch.zeros(steps.COLUMNS)
+    for x, y in doubled(*data):
+        total += cut(own(x, y))
+    return total + steps.noise()
+
+
+def three_times(seed, data):
+    torch.manual_seed(seed)
+    rows = [*zip(*data, strict=True)]
+    taken = rows + rows + rows  # too_little_noise
+    total = torch.zeros(steps.COLUMNS)
+    for x, y in taken:
+        total += cut(own(x, y))
+    return total + steps.noise()
+
+
 RIGHT = (onto_a_ball, by_coordinate, one_by_one, padded_without_weight, every_record_twice)
 WRONG = {
     made_as_long: "where 2 is the bound",
     of_a_normalised_net: "before it is bounded",
     filled_by_append: "a batch holds a record more than once",
     filled_at_once: "a batch holds a record more than once",
+    twice_in_a_list: "a batch holds a record more than once",
+    three_times: "a batch holds a record more than once",
 }
 
 
@@ -125,6 +150,6 @@ def test_nothing_is_said_about_right_sums(step):
 @pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
 def test_the_wrong_line_stands_first_and_alone(step):
     (found,) = told(step, clip=steps.CLIP, noise_multiplier=steps.NOISE).findings
-    kind, line = marked(step)
+    kind, line = marked(doubled if step is twice_in_a_list else step)
     assert (found.kind, found.lines[0]) == (kind, (__file__, line)), found
     assert WRONG[step] in found.says
