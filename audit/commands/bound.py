@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from audit.bounds.bounded_numbers import EpsilonAt
+from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu
 from audit.bounds.joint import GAMMA_SHARE
 from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
 from audit.commands.arguments import risk_of
@@ -24,7 +24,7 @@ from audit.report.character_plot import Line, claim_line, falling_line, print_pl
 from audit.report.table import readable, readable_p_value
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from audit.trials.disk_cache import laws_kept
-from audit.verdict.proven_numbers import without_errors
+from audit.verdict.proven_numbers import ProvenNumber, stated, without_errors
 from guarantees.numerics.rounding import at_least, at_most
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 CLOSE = 0.01
 """By which a p-value may lie above the smallest that the joint test gives and still be called that."""
+BY_THE_BAND = "by the band over all thresholds"
 EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inconclusive": EXIT_INCONCLUSIVE}
 
 
@@ -193,9 +194,13 @@ def _numbers(found: ScoreBounds, delta: float) -> dict[str, Any]:
 def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     heads = {"epsilon": f"epsilon at delta {arguments.delta:g}", "delta": "delta at epsilon 0", "mu": "mu"}
     proven_by_all = {"epsilon": found.epsilon(arguments.delta), "delta": found.delta(0.0), "mu": found.mu}
+    sources = {number.name: _source(found, number, proven_by_all[number.name]) for number in found.numbers}
     for number in found.numbers:
-        proven, beside = (at_least(value) for value in (proven_by_all[number.name], number.rectangle))
-        print(f"{heads[number.name] + ':':26}at least {proven}   (limits on each error rate alone: {beside})")
+        proven, source = at_least(proven_by_all[number.name]), sources[number.name]
+        own = f"limits on each error rate alone: {at_least(number.rectangle)}"
+        if source:
+            own = f"{source}; its own test: {at_least(number.at_least)}"
+        print(f"{heads[number.name] + ':':26}at least {proven}   ({own})")
     if found.summary is not None:
         _print_summary(found.summary)
     judged = found.tests[0].counts
@@ -213,7 +218,8 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
         )
     sure = at_least(1 - found.risk, ".4g")
     print(f"together at confidence {sure}, from {judged.trials_without:,} judged scores without and")
-    print(f"{judged.trials_with:,} with the record, {where}.")
+    elsewhere = f"; {BY_THE_BAND}, where it says so" if BY_THE_BAND in sources.values() else ""
+    print(f"{judged.trials_with:,} with the record, {where}{elsewhere}.")
     for number in found.numbers:
         if number.name == "epsilon":
             question, share = EpsilonAt(delta=arguments.delta), found.shares["epsilon"]
@@ -229,6 +235,14 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     print("Valid if you can vouch that:")
     *others, last = found.conditions
     print("\n".join([*(f"  - {condition};" for condition in others), f"  - {last}."]))
+
+
+def _source(found: ScoreBounds, number: ProvenNumber, proven: float) -> str:
+    """What proves more than the number's own test does, if anything does."""
+    if proven <= number.at_least:
+        return ""
+    questions = {"epsilon": EpsilonAt(delta=number.given or 0.0), "delta": DeltaAt(epsilon=0.0), "mu": Mu()}
+    return BY_THE_BAND if proven > stated(found.numbers, questions[number.name]) else "implied by another number here"
 
 
 def _p_value(p: float, risk: float) -> str:

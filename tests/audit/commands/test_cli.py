@@ -185,6 +185,26 @@ def test_list_names_everything_with_parameters(capsys):
     assert "worst_case_pair" in json.loads(capsys.readouterr().out)["neighbours"]
 
 
+def test_bound_says_what_proves_more_than_the_threshold_does(tmp_path, capsys):
+    """It said 'at least 2.25, at the threshold 0.75', which proved 1.12: 2.25 came from the band over all thresholds."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "a.npy", rng.normal(size=2000))
+    np.save(tmp_path / "b.npy", rng.normal(size=2000) + 1.5)
+    words = ["bound", "--without", tmp_path / "a.npy", "--with", tmp_path / "b.npy", "--threshold", 0.75]
+    assert run_command(*words, "--json") == 0
+    numbers = json.loads(capsys.readouterr().out)
+    own = next(number["at_least"] for number in numbers["numbers"] if number["name"] == "epsilon")
+    assert numbers["epsilon"] > own + 0.5
+    assert run_command(*words) == 0
+    said = capsys.readouterr().out
+    shown = re.search(r"\(by the band over all thresholds; its own test: ([\d.]+)\)$", said.splitlines()[0])
+    assert shown is not None
+    assert float(shown[1]) <= own
+    assert "at the threshold 0.75; by the band over all thresholds, where it says so." in said
+    assert run_command(*words, "--target", "epsilon") == 0
+    assert "by the band" not in capsys.readouterr().out
+
+
 def test_bound_reads_scores_and_names_the_conditions(tmp_path, capsys):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "a.npy", rng.normal(size=800))
