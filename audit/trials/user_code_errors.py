@@ -25,11 +25,15 @@ READ_ONLY = re.compile(r"(?<=^ValueError: )(output array|assignment destination)
 
 
 SEED_REFUSED = re.compile(
-    r"^(OverflowError: Python int too large to convert to C (long|int)|ValueError: Seed must be between .*)$",
+    r"^(OverflowError: Python int too large to convert to C (long|int)|ValueError: Seed must be between .*"
+    r"|ValueError: Overflow when unpacking long( long)?)$",
     re.MULTILINE,
 )
-"""What jax.random.key and numpy.random.seed say of a seed of 64 bits."""
-TAKE_LESS = "if this is the trial's seed, it has 64 bits: use seed % 2**32, which no two trials of a dataset share"
+"""What jax.random.key and numpy.random.seed say of a seed of 64 bits, and torch.manual_seed of one of more."""
+TAKE_LESS = (
+    "if this is the trial's seed, or made of it, that goes up to 2**64 - 1: use seed % 2**32, which no two trials of a "
+    "dataset share"
+)
 
 
 ARRAYS = ("numpy", "torch")
@@ -135,6 +139,12 @@ def own_traceback(error: BaseException) -> str:
     said = "".join(told.format(chain=False))
     said = SEED_REFUSED.sub(rf"\g<0>; {TAKE_LESS}", said)
     return READ_ONLY.sub(r"\g<0>: all trials get the same records, so work on a copy", said)
+
+
+def large_seed(error: BaseException) -> str:
+    """What to do about a seed that a library refused; nothing of other errors."""
+    refused = SEED_REFUSED.search(f"{type(error).__name__}: {error}")
+    return f"{TAKE_LESS[0].upper()}{TAKE_LESS[1:]}" if refused else ""
 
 
 def empty_batch(error: BaseException) -> str:

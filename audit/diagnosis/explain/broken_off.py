@@ -5,7 +5,7 @@ from __future__ import annotations
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.places import NOWHERE, Place, line_of_ours, place_of_error, raised_by_us, spelled
 from audit.diagnosis.explain.sentences import not_followed
-from audit.trials.user_code_errors import empty_batch
+from audit.trials.user_code_errors import empty_batch, large_seed
 
 
 def broken_off(error: Exception) -> Finding:
@@ -18,11 +18,11 @@ def own_error(error: Exception) -> Finding:
     """An exception that comes without a replay, too: the code's own, or else ours or a library's."""
     at = place_of_error(error)
     if at.own and raised_by_us(error):
-        return not_followed(f"{_first_line(error)} (at {spelled(at)})", at)
+        return not_followed(f"{_first_line(error)} (at {spelled(at)}). {large_seed(error)}".rstrip(" ."), at)
     if not at.own:
         return not_followed(_first_line(error)) if line_of_ours(error) is not None else broken_off(error)
     why = why_broken_off(error, at, what="your own code raises an error")
-    return not_followed(f"{why}. {empty_batch(error)}".rstrip(" ."), at)
+    return not_followed(f"{why}. {empty_batch(error) or large_seed(error)}".rstrip(" ."), at)
 
 
 def why_broken_off(error: Exception, at: Place, what: str = "it could not be followed") -> str:

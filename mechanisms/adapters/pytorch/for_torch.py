@@ -8,6 +8,7 @@ import functools
 import math
 import multiprocessing
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -106,12 +107,21 @@ class TorchTraining(StatedByUser):
 
             torch.set_num_threads(1)
         first: list[list[Any]] = []
+        trained: list[weakref.ref[Any]] = []
         threads = Threads()
 
         def release(seed: int) -> dict[str, np.ndarray]:
             watch = self._watched(dataset, seed)
             if not first:
                 first.append(watch.start)
+                trained.extend(map(weakref.ref, watch.parameters))
+            elif not equal(first[0], watch.start) and any(
+                a() is b for a, b in zip(trained, watch.parameters, strict=False)
+            ):
+                raise ValueError(
+                    f"all trials of {self.name} train one model, such as a global one, so each starts where the one "
+                    "before it ended; every trial must build a new model, or train a copy (copy.deepcopy)."
+                )
             if not equal(first[0], watch.start):
                 raise ValueError(
                     f"the weights that {self.name} gives its optimizer differ from trial to trial; every trial must "

@@ -109,3 +109,12 @@ def test_the_line_that_makes_the_factor_wrong_stands_first(add):
 
 def test_a_right_factor_is_left_alone():
     assert not explained(lambda seed, data: noisy(seed, data, right)).suspicions
+
+
+def test_a_seed_that_is_too_large_is_told_what_to_write():
+    def doubled(seed, data):
+        torch.manual_seed(2**64 + seed)
+        return data.sum(0)
+
+    (found,) = explained(doubled).not_judged
+    assert found.says.endswith("use seed % 2**32, which no two trials of a dataset share."), found.says

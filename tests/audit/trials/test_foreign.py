@@ -24,7 +24,7 @@ from audit.trials.both_sides import both_sides
 from audit.trials.fit_trials import counted
 from audit.trials.keys import both_keys
 from audit.trials.source import NonFiniteScoreError
-from audit.trials.user_code_errors import Terminated, last_words, own_traceback
+from audit.trials.user_code_errors import Terminated, large_seed, last_words, own_traceback
 from audit.trials.workers import ForeignError
 from guarantees.checks import require
 from mechanisms.adapters.for_callable import callable_step
@@ -117,6 +117,17 @@ def test_a_generator_that_takes_no_seed_of_64_bits_is_told_what_to_write(use):
     with pytest.raises((OverflowError, ValueError)) as caught:
         use(2**64 - 1)
     assert "use seed % 2**32" in own_traceback(caught.value)
+
+
+def test_a_seed_that_is_too_large_for_pytorch_is_told_what_to_write():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+    with pytest.raises(ValueError, match="Overflow") as caught:
+        torch.manual_seed(2 * (2**64 - 1))
+    assert "made of it, that goes up to 2**64 - 1: use seed % 2**32" in own_traceback(caught.value)
+    with pytest.raises(ValueError, match="Overflow") as caught:
+        torch.Generator().manual_seed(2**64)
+    assert large_seed(caught.value).endswith("share")
+    assert not large_seed(ValueError("Overflow of something else"))
 
 
 def test_the_last_words_of_a_program_name_its_line():
