@@ -39,6 +39,8 @@ from mechanisms.release import Layout
 FEWEST_TRIALS = 20
 PIECE = 64
 """Trials drawn between two looks at the clock, at most."""
+MANY_EMPTY = 20
+"""Empty batches from which on it is no chance that none was drawn."""
 CHUNK_ENTRIES = 2**20
 """Output coordinates drawn at once."""
 
@@ -86,9 +88,7 @@ def diagnose(
         )
         movement = _about_movement(without, with_record, signal, stated, rate_told=rate is not None)
         sides = {"without": without, "with": with_record}
-        remarks = tuple(
-            scale.noise_scale(noise, stated.deviation, side=side, risk=risk) for side, noise in sides.items()
-        )
+        remarks = tuple(scale.noise_scale(noise, stated, side=side, risk=risk) for side, noise in sides.items())
     elif law == "laplace" and epsilon is not None and signal.rounds == 1:
         promise = epsilon
         movement = (lambda risk: laplace.l1_ratio(without, with_record, signal, epsilon=promise, risk=risk),)
@@ -96,7 +96,7 @@ def diagnose(
     coarse = presence.is_coarse(without, with_record)
     asked = (
         *_about_presence(without, with_record, signal, stated, layout, law="coarse" if coarse else law),
-        *(() if coarse else _about_noise(without, with_record, standard, stated)),
+        *(() if coarse else _about_noise(without, with_record, standard, signal, stated)),
         *movement,
         *_about_shape(without, with_record, standard, "coarse" if coarse else law),
     )
@@ -155,12 +155,18 @@ def _about_presence(
     )
 
 
-def _about_noise(without: Noise, with_record: Noise, standard: Array, stated: Stated | None) -> tuple[Question, ...]:
+def _about_noise(
+    without: Noise, with_record: Noise, standard: Array, signal: Signal, stated: Stated | None
+) -> tuple[Question, ...]:
     deviation = None if stated is None else stated.deviation
-    noisy = [presence.with_noise(side) for side in (without, with_record)]
+    noisy, empty = [presence.with_noise(side) for side in (without, with_record)], None
+    if stated is not None and signal.rounds == 1:
+        missing = len(without.outputs) - len(noisy[0].outputs)
+        known = len(without.outputs) * (1 - stated.rate) ** signal.records >= MANY_EMPTY
+        empty = missing > 0 if known or missing else None
     return (
         lambda risk: dependence.shared(standard, rotated=without.rotated, risk=risk),
-        lambda risk: scale.depends_on_batch(*noisy, deviation=deviation, risk=risk),
+        lambda risk: scale.depends_on_batch(*noisy, deviation=deviation, empty=empty, risk=risk),
         lambda risk: scale.depends_on_record(without, with_record, risk=risk),
     )
 

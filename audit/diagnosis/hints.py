@@ -167,11 +167,14 @@ def unvarying(first: Array, second: Array, *, layout: Layout) -> Diagnosis | Non
     found = found.ravel()
     if not found.any():
         return None
+    one = np.count_nonzero(found) == 1
+    varies = "never varies: it has one value" if one else "never vary: each has one value"
+    them, their = ("it", "its") if one else ("them", "their")
     return answer(
         "bare",
         wrong=True,
-        measured=f"{places(found, layout)} never vary: each has one value in all {len(rows):,} trials, with the record "
-        "and without it. If the code updates them, their noise is missing",
+        measured=f"{places(found, layout)} {varies} in all {len(rows):,} trials, with the record and without it. If "
+        f"the code updates {them}, {their} noise is missing",
         p_value=0.0,
         risk=0.0,
         assumes="nothing: no trial tests it and it decides no verdict",

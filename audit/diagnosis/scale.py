@@ -8,6 +8,7 @@ import numpy as np
 
 from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.noise import Array, Noise
+from audit.diagnosis.sensitivity import Stated
 from audit.record.diagnosis_answer import Diagnosis
 from dpsgd_audit.spelling import counted
 from guarantees.numerics.distributions import chi2, student
@@ -22,7 +23,7 @@ SAME_LENGTH = 1e-5
 """Relative difference of lengths that rounding explains."""
 
 
-def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Diagnosis:
+def noise_scale(noise: Noise, stated: Stated, *, side: str, risk: float) -> Diagnosis:
     """Standard deviation of the noise on one side, an estimate and no test: a divisor chosen beforehand is not wrong.
 
     ``sum y^2 / deviation^2`` is chi-square with one degree for each coordinate of each trial, less one a coordinate.
@@ -31,12 +32,15 @@ def noise_scale(noise: Noise, deviation: float, *, side: str, risk: float) -> Di
     total = noise.variance * count
     low, high = (math.sqrt(total / chi2.isf(q, count)) for q in (risk / 2, 1 - risk / 2))
     found = math.sqrt(noise.variance)
-    stated = "no noise" if found == 0 else f"{found / deviation:.4g} of clip times noise multiplier"
+    due = f"{stated.deviation:.4g}, which is clip times noise multiplier"
+    if stated.divisor not in (None, 1):
+        due = f"{stated.deviation / stated.divisor:.4g}, which is clip times noise multiplier over the divisor"
+    beside = "there is none" if found == 0 else f"{found * (stated.divisor or 1.0) / stated.deviation:.4g} times {due}"
     return Diagnosis(
         code=f"scale_{side}",
         question=f"noise scale, side '{side}'",
         wrong=False,
-        says=f"side '{side}': the noise has standard deviation {found:.4g} ({between(low, high, '.4g')}): {stated}.",
+        says=f"side '{side}': the noise has standard deviation {found:.4g} ({between(low, high, '.4g')}): {beside}.",
         p_value=1.0,
         risk=0.0,
         assumes="independent normal noise of one scale",
@@ -92,13 +96,21 @@ def _size_ratio(first: Array, second: Array, risk: float) -> tuple[float, tuple[
     return math.exp(gap), (math.exp(gap - reach), math.exp(gap + reach))
 
 
-def depends_on_batch(without: Noise, with_record: Noise, *, deviation: float | None = None, risk: float) -> Diagnosis:
+def depends_on_batch(
+    without: Noise,
+    with_record: Noise,
+    *,
+    deviation: float | None = None,
+    empty: bool | None = None,
+    risk: float,
+) -> Diagnosis:
     """Whether the noise changes scale from trial to trial: squares of a trial's coordinates are large together.
 
     With ``y_j`` the square of coordinate j less its mean, ``(sum y)^2 - sum y^2`` has mean zero for independent
     coordinates of any law. Where they were rotated it is at most the sum of their excess kurtoses, and what coordinates
     of different scales make of it; a t test of its mean over all trials. Sums of products lean to the right, where a t
-    test says 'wrong' too rarely.
+    test says 'wrong' too rarely. ``empty``: whether trials of empty batches have no noise, as noise that each record
+    brings along has none there; None where nobody knows.
     """
     sides = (without, with_record)
     together = np.concatenate([_squares_together(side) for side in sides])
@@ -107,7 +119,8 @@ def depends_on_batch(without: Noise, with_record: Noise, *, deviation: float | N
     wrong = p < risk
     clipped = _one_length(without, with_record) if wrong else ""
     divisors = "" if clipped or not wrong or deviation is None else _whole_divisors(*sides, deviation, risk)
-    causes = ("batch_divisor", "batch_bound", "noise_of_records", "scale_redrawn")
+    causes = ("batch_divisor", "batch_bound", "scale_redrawn")
+    causes = ("noise_of_records", *causes) if empty else (*causes, *(("noise_of_records",) if empty is None else ()))
     return answer(
         "scale_by_trial",
         measured=f"the noise's scale varies between trials{clipped}{divisors}"

@@ -186,7 +186,7 @@ def test_list_names_everything_with_parameters(capsys):
 
 
 def test_bound_says_what_proves_more_than_the_threshold_does(tmp_path, capsys):
-    """It said 'at least 2.25, at the threshold 0.75', which proved 1.12: 2.25 came from the band over all thresholds."""
+    """It said 'at least 2.25, at the threshold 0.75', which proved 1.12: it came from the band."""
     rng = np.random.default_rng(0)
     np.save(tmp_path / "a.npy", rng.normal(size=2000))
     np.save(tmp_path / "b.npy", rng.normal(size=2000) + 1.5)

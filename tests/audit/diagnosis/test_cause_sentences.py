@@ -427,6 +427,16 @@ def test_what_is_clipped_by_itself_is_named_where_the_record_moves_so(moved, say
     assert says in answer.says if says else "as if" not in answer.says
 
 
+def test_a_scale_drawn_at_random_is_named_unless_empty_batches_say_more():
+    """Of right code that scales its release at random three causes were named, none of them this one."""
+    redrawn = dataclasses.replace(FAULTS["scale redrawn"], rate=0.5)
+    (answer,) = (answer for answer in said(redrawn) if answer.code == "scale_by_trial")
+    assert answer.says.endswith(f"{CAUSES['scale_redrawn']}.")
+    assert "noise_of_records" not in answer.causes
+    (answer,) = (answer for answer in said(FAULTS["noise of every record"]) if answer.code == "scale_by_trial")
+    assert answer.causes[0] == "noise_of_records"
+
+
 def test_the_number_of_records_is_no_cause_where_the_record_moves_the_sum_otherwise():
     for name in ("less noise", "not clipped", "larger bound, divided by it"):
         assert not any("count_divides" in answer.causes for answer in said(FAULTS[name])), name

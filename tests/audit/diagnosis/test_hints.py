@@ -11,7 +11,8 @@ from checks import assert_rate_at_most
 import audit
 import guarantees
 import mechanisms
-from audit.diagnosis.hints import repeating
+from audit.diagnosis.hints import repeating, unvarying
+from mechanisms.release import PLAIN, Layout
 
 DIMENSION, RATE, NOISE = 12, 0.5, 1.0
 rows = np.random.default_rng(3).normal(size=(3, DIMENSION)).astype(np.float32) * 0.15
@@ -418,3 +419,18 @@ def test_a_training_whose_first_step_moves_too_far_gets_a_hint(monkeypatch):
     monkeypatch.setattr("audit.diagnosis.after_verdict.about_steps", None)
     code = functools.partial(training, generators=streams, clip=in_halves)
     assert "same_seeds" in hinted(code, claim=TRAINING(), releases="transcript", told=False)
+
+
+@pytest.mark.parametrize(
+    ("still", "says"),
+    [
+        (np.arange(12) == 7, "coordinate 7 never varies: it has one value in all 40 trials, "),
+        (np.arange(12) > 9, "coordinates 10 to 11 never vary: each has one value in all 40 trials, "),
+    ],
+)
+def test_coordinates_that_never_vary_are_one_or_several(still, says):
+    first, second = np.random.default_rng(0).normal(size=(2, 20, 12)) * ~still
+    found = unvarying(first, second, layout=Layout(names=(PLAIN,), shapes=((12,),), rounds=None))
+    assert found is not None
+    assert found.says.startswith(says)
+    assert ("If the code updates it, its noise is missing" in found.says) == (still.sum() == 1)
