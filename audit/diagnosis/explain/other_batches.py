@@ -27,6 +27,12 @@ def drawn_once(*, draw: Place, lead: Place, rounds: int, runs: int | None, rate:
     return led(dataclasses.replace(told, says=f"{told.says[:-1]} in each round."), lead)
 
 
+def not_poisson(*, batch: str, draw: Place, rate: float) -> Finding:
+    """What many runs show of the records of a batch; ``draw`` is where they are drawn, if that is known."""
+    where = "" if draw is NOWHERE else f" (drawn at {spelled(draw)})"
+    return finding(Kind.SAMPLED_OTHERWISE, batch=f"{batch}{where}", rate=rate, beside=[draw])
+
+
 def of_one_size(
     *,
     draw: Place = NOWHERE,

@@ -102,8 +102,14 @@ def test_nothing_is_said_of_batches_that_leave_the_record_out(step, seed):
     assert told(step, seed=seed).findings == ()
 
 
+def test_a_rate_near_one_takes_many_runs_to_see_that_every_batch_holds_the_record():
+    (found,) = told(everybody, rate=0.9).findings
+    assert found.kind == Kind.SAMPLED_OTHERWISE
+    assert "The first batch holds the record in 1,024 of 1,024 runs" in found.says
+
+
 def test_nothing_is_said_where_no_number_of_runs_would_show_it():
-    assert told(everybody, rate=0.9).findings == ()
+    assert told(everybody, rate=0.99).findings == ()
 
 
 def packed(key, rows):

@@ -15,6 +15,7 @@ from audit.diagnosis.explain.jaxprs.clipping import SCALES, unbounded_releases
 from audit.diagnosis.explain.jaxprs.equations import CannotFollowError
 from audit.diagnosis.explain.jaxprs.facts import Idle
 from audit.diagnosis.explain.jaxprs.further_looks import clipped_together, cut_too_late, looked_again
+from audit.diagnosis.explain.jaxprs.joint_law import not_drawn_one_by_one
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.rounds import (
     ROUNDS_TOGETHER,
@@ -125,6 +126,8 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         unfollowed.setdefault(why, {}).setdefault(at)
     findings += [sentences.not_followed(f"{why}: {', '.join(map(spelled, at))}", *at) for why, at in unfollowed.items()]
     findings += of_fixed_size(program, key, stated) if unfollowed else []
+    if not (brief or _has_a_cause(findings)):
+        findings += not_drawn_one_by_one(program, own, runs, stated)
     if not _has_a_cause(findings):
         told = dict.fromkeys(one for run in runs for one in run.lockstep.meetings.idle)
         findings += _hidden_by_a_bound(program, own, list(told))

@@ -63,11 +63,13 @@ def taken_too_often(program: Program, key: jax.Array, stated: Stated) -> list[Fi
     forced = lowest.lockstep.forced
     if forced is None or len(forced.draws) != 1:
         return []
-    low = _joins(program, lowest)
+    low = moves_the_first_round(program, lowest)
 
     def joins(share: float, rest: float | None = None) -> bool | None:
         own = share if low else LARGEST_UNIFORM - share
-        return _joins(program, run_once(program, key, first_round=True, share=own, seats=seats, rest=rest))
+        return moves_the_first_round(
+            program, run_once(program, key, first_round=True, share=own, seats=seats, rest=rest)
+        )
 
     found = None if low is None else joining_rate(joins, stated.rate * (1 + SLACK))
     # of several numbers the record may have two
@@ -100,7 +102,7 @@ def of_fixed_size(program: Program, key: jax.Array, stated: Stated) -> list[Find
     return []
 
 
-def _joins(program: Program, run: Run) -> bool | None:
+def moves_the_first_round(program: Program, run: Run) -> bool | None:
     """Whether the record moves the first round; None where that is not followed."""
     releases = run.lockstep.meetings.releases
     if not releases or run.left or not is_judged(releases):
