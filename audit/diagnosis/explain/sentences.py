@@ -69,6 +69,15 @@ def noise_scale(origin: Place, *, at: Place, draw: Place, what: str) -> Finding:
     return found(Kind.NOISE_SCALE_FROM_DATA, origin=origin, beside=[at, draw], what=what, then=then)
 
 
+def noise_of_each(draw: Place) -> Finding:
+    """Noise that every record brings along."""
+    says = (
+        f"Noise is drawn at {spelled(draw)} for each record, so the standard deviation of their sum's noise depends on "
+        "the number of records. Add noise once, to the sum."
+    )
+    return Finding(kind=Kind.NOISE_SCALE_FROM_DATA, lines=frames_of([draw]), says=says)
+
+
 def too_little(
     *,
     lead: Place,

@@ -311,6 +311,8 @@ def _finding(
     places: dict[str, Any] = {name: place(stack) if stack else NOWHERE for name, stack in fact.stacks.items()}
     if fact.kind == Kind.NOT_FOLLOWED:
         return sentences.not_followed(fact.words["why"], *places.values())
+    if "each" in places:
+        return sentences.noise_of_each(places["each"])
     if fact.kind == Kind.NOISE_SCALE_FROM_DATA:
         return _noise_scale(places, readers, handed_over.handed_apart(again), **fact.words)
     if "read" in places:

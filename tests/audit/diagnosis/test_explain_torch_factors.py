@@ -118,3 +118,36 @@ def test_a_seed_that_is_too_large_is_told_what_to_write():
 
     (found,) = explained(doubled).not_judged
     assert found.says.endswith("use seed % 2**32, which no two trials of a dataset share."), found.says
+
+
+def noise_for_each(seed, data):
+    torch.manual_seed(seed)
+    total = torch.zeros(sum(PARTS))
+    for row in data:
+        factor = min(1.0, CLIP / float(row.norm()))
+        total.add_(row, alpha=factor).add_(CLIP * NOISE * torch.randn(total.shape))  # wrong
+    return total
+
+
+def until_it_is_small(seed, data):
+    torch.manual_seed(seed)
+    rows = data / data.norm(dim=1, keepdim=True) * CLIP
+    total = torch.zeros(sum(PARTS))
+    for _ in range(int(data.abs().sum() / 4)):  # wrong
+        total = total + rows.sum(0) + CLIP * NOISE * torch.randn(total.shape)
+    return total
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "says"),
+    [
+        (noise_for_each, "noise_scale_from_data", "for each record, so the standard deviation"),
+        (until_it_is_small, "changed_after_release", ", and decide how often it is released: "),
+    ],
+)
+def test_noise_that_is_added_more_often_on_one_dataset(step, kind, says):
+    source, start = inspect.getsourcelines(step)
+    line = start + next(at for at, text in enumerate(source) if "# wrong" in text)
+    found = explained(step).findings[0]
+    assert (found.kind, found.lines[0]) == (kind, (__file__, line)), found
+    assert says in found.says

@@ -57,7 +57,7 @@ def differing(one: Run, other: Run, exceeds: Callable[[Stack], bool]) -> tuple[l
         elif cell.released and not cell.data:
             # noise covers the value of each side: something chose between them
             if stops:
-                changed.setdefault(stops[-1], f", and decides which value {name} has")
+                changed.setdefault(stops[-1], f", and decide which value {name} has")
             else:
                 unseen.append(_fact(UNSEEN, why=f"{name} is another released value on each of the two datasets"))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from mechanisms.adapters.pytorch.replay import comparing, joint_noise, mixing
-from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, Numbers, differing
+from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, SWAYS, Numbers, differing
 from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches
@@ -192,14 +193,26 @@ class Replay(Runs):
             return
         ended = min((one, other), key=lambda run: run.ledger.phase)
         stops = ended.numbers or one.numbers or other.numbers
-        if one.ledger.phase != other.ledger.phase and stops:
-            self._say(
-                "changed_after_release",
-                {"at": stops[-1]},
-                origin=f", and decides how often it is released: {one.ledger.phase} and {other.ledger.phase} times",
-            )
+        times = (one.ledger.phase, other.ledger.phase)
+        if times[0] != times[1] and stops and (draw := self._noise_of_each(one, other)):
+            self._say("noise_scale_from_data", {"each": draw})
+        elif times[0] != times[1] and stops:
+            origin = f", and decide how often it is released: {times[0]} and {times[1]} times"
+            self._say("changed_after_release", {"at": stops[-1]}, origin=origin)
         else:
             self._say("not_followed", {}, why="the two datasets do not take the same steps")
+
+    def _noise_of_each(self, one: Run, other: Run) -> Stack:
+        """Where noise is drawn more often with the record, whatever numbers Python reads: for each record."""
+        before, after = map(_at_first, (one, other))
+        if not before <= after or len(extra := after - before) != 1:
+            return ()
+        for sway in SWAYS:
+            run = self._further(self._without, None, swayed=dict.fromkeys(one.ledger.read, sway))
+            if run is None or _at_first(run) != before:
+                return ()
+        (where,) = extra
+        return where if where in {one.draws[number].stack for number in one.releases.noise} else ()
 
     def _last_round(self) -> float:
         """Up to which both sides start each round alike: what no noise is seen to cover moves every later record."""
@@ -380,3 +393,8 @@ class Replay(Runs):
         """Whether another seed changes something although every draw that is seen stays as it was."""
         again = self._further(self._without, None, seed=self._seed + 1)
         return again is None or comparing.releases_differ(one, again)
+
+
+def _at_first(run: Run) -> collections.Counter[Stack]:
+    """How often each place draws in the first round: later ones may have other batches."""
+    return collections.Counter(draw.stack for draw in run.draws if draw.round == 1)
