@@ -8,40 +8,29 @@ wrong in them is a hint.
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 import time
 import warnings
 
 import jax
-import numpy as np
 
 from audit.diagnosis.all_questions import diagnose
 from audit.diagnosis.asked import OF_STEPS, Asked, follows_steps
 from audit.diagnosis.claim_alone import (
-    allowed_to_any,
-    allowed_to_normal,
     beyond_what_was_told,
-    moves_more_than_allowed,
 )
-from audit.diagnosis.clear_coordinates import clear_coordinates
 from audit.diagnosis.constant_release import constant_release, never_varied
-from audit.diagnosis.cut_noise import cut_noise
 from audit.diagnosis.explain.dispatch import positive, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
 from audit.diagnosis.hints import is_cut, is_uneven, on_same_seeds, repeating, unvarying, worth_a_look
 from audit.diagnosis.noise import Array
-from audit.diagnosis.noise_and_batches import SHARE as NOISE_OF_BATCHES
-from audit.diagnosis.noise_and_batches import noise_elsewhere
-from audit.diagnosis.presence import bare_values
+from audit.diagnosis.outputs_and_claim import first_step, of_the_claim
 from audit.diagnosis.rank import rate_first, without_praise
 from audit.diagnosis.signal import read_signal
-from audit.diagnosis.step_moves import step_moves
 from audit.diagnosis.step_noise import about_steps
 from audit.diagnosis.told_by_record import (
     FIRST_STEP,
     SEVERAL_STEPS,
-    adds_noise,
     law,
     rate_is_told,
     stated,
@@ -49,8 +38,6 @@ from audit.diagnosis.told_by_record import (
     to_tell,
 )
 from audit.diagnosis.told_noise import Told, told_noise
-from audit.diagnosis.whole_release import about_whole_release
-from audit.power.less_noise import Sampled, sampled
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction
 from audit.record.record import AuditRecord
@@ -104,7 +91,7 @@ def explain(
         sides=both_sides(mechanism, neighbours) if sides is None else sides,
         claim=claim,
     )
-    if record.verdict == "violation":
+    if asked.broken:
         answers = _of_outputs(asked, read_as)
         lines, as_stated = _lines(asked)
         answers = rate_first(answers) if as_stated else without_praise(answers, lines)
@@ -169,7 +156,7 @@ def _hints(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
         *(one for one in on_seeds if not cut or one.code == "no_part"),
     )
     try:
-        answers = _answers(asked, read_as) if _known(asked) else _of_the_claim(asked, asked.risk, whole=False)
+        answers = _answers(asked, read_as) if _known(asked) else of_the_claim(asked, asked.risk, whole=False)
         answers = _with_later_steps(asked, answers)
     except Exception:
         # what fails here costs nothing that was found before
@@ -213,12 +200,6 @@ def _numbers(asked: Asked, seen: Neighbours) -> Told:
     return Told.of(seen, clip=clip, noise_multiplier=noise_multiplier, rate=rate, divisor=asked.divisor)
 
 
-def _first_step(asked: Asked, *sides: Array) -> tuple[Array, Array]:
-    """Of a transcript whose later gradients nobody knows; another release as it is."""
-    first, second = (np.asarray(side).reshape(len(side), asked.rounds, -1)[:, 0] for side in sides)
-    return first, second
-
-
 def _lines(asked: Asked, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...], bool]:
     """Lines of code that look wrong, or what keeps them from being found; and whether all was seen to be as stated."""
     if asked.deadline is not None and time.monotonic() >= asked.deadline:
@@ -235,7 +216,7 @@ def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     if not asked.drawn and asked.deadline is not None and time.monotonic() >= asked.deadline:
         return (not_asked("the time budget ran out."),)
     if _adds_up_steps(record, mechanism):
-        return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *_of_the_claim(asked, asked.risk, whole=False))
+        return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *of_the_claim(asked, asked.risk, whole=False))
     try:
         seen = _gradients(asked, read_as)
         signal = read_signal(seen)
@@ -247,7 +228,7 @@ def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
         if getattr(neighbours.without, "ndim", 0) != MATRIX:
             reason = f"the pair {neighbours.name!r} holds data, not gradients."
         untold = not_asked(f"{reason} {to_tell(record, gradients=True)}", code=NOT_TOLD)
-        return (untold, *_of_the_claim(asked, asked.risk))
+        return (untold, *of_the_claim(asked, asked.risk))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
         reason = "fewer than two coordinates carry noise alone"
         if mechanism.gradients_told is None:
@@ -256,13 +237,13 @@ def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
         few = f"{reason}: {spans}; audit a pair of fewer records."
         if signal.dimension <= FEWEST_COORDINATES:
             few = f"{counted(signal.dimension, 'released number')} cannot show the noise apart from the record's part."
-        return (not_asked(few, code=NOT_TOLD), *_of_the_claim(asked, asked.risk))
+        return (not_asked(few, code=NOT_TOLD), *of_the_claim(asked, asked.risk))
     clip, noise_multiplier, rate = stated(record)
     told = mechanism.gradients_told is None or rate_is_told(record)
     layout, (first, second) = asked.sides.layout(), asked.outputs(signal.dimension)
     shown, remarks = "its outputs show", ()
     if asked.rounds > 1:
-        first, second = _first_step(asked, first, second)
+        first, second = first_step(asked, first, second)
         shown, remarks = "its first step shows", (not_asked(FIRST_STEP.format(rounds=asked.rounds)),)
         layout = dataclasses.replace(layout, rounds=None)
     # where no number of the noise is known, or none of later steps, the claim alone is asked as well
@@ -292,9 +273,9 @@ def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
         taken = told or not any(answer.code == "batches" and answer.estimate for answer in answers)
         clipped = read_signal(seen, clip=clip)
         more = beyond_what_was_told(record, clip, noise_multiplier, rate, clipped, shown=shown) if taken else ()
-        later = _of_the_claim(asked, share, place=1, whole=False) if asked.rounds > 1 and not more else ()
+        later = of_the_claim(asked, share, place=1, whole=False) if asked.rounds > 1 and not more else ()
         return (*sorted((*later, *answers), key=lambda answer: not answer.wrong), *more)
-    answers += _of_the_claim(asked, share, place=1, whole=False)
+    answers += of_the_claim(asked, share, place=1, whole=False)
     if any(answer.wrong for answer in answers):
         return answers
     reason = "how large the noise should be, and what it is compared with, is not known."
@@ -310,7 +291,7 @@ def _with_later_steps(asked: Asked, answers: tuple[Diagnosis, ...]) -> tuple[Dia
         return answers
     outputs = asked.outputs(asked.sides.layout().entries)
     risk = OF_STEPS * asked.share * asked.record.risk
-    unexplained = asked.record.verdict == "violation" and not any(answer.wrong for answer in answers)
+    unexplained = asked.broken and not any(answer.wrong for answer in answers)
     steps = about_steps(*outputs, rounds=asked.rounds, risk=risk, unexplained=unexplained)
     if not steps.wrong:
         return (*answers, steps)
@@ -325,64 +306,6 @@ def _adds_up_steps(record: AuditRecord, mechanism: Auditable) -> bool:
 
 MATRIX = 2
 """Axes of a dataset whose rows are gradients."""
-
-
-def _of_the_claim(asked: Asked, risk: float, *, place: int = 0, whole: bool = True) -> tuple[Diagnosis, ...]:
-    """What needs nothing but outputs and the claim; beside what is clear noise is not measured.
-
-    Where the ``whole`` release is a number of the data plus noise, by its claim, its noise is asked about. The interval
-    of the last question has two sides and only one of them accuses: it has twice its share.
-    """
-    try:
-        layout = asked.sides.layout()
-    except Exception:
-        # what the code cannot read is said already
-        return ()
-    try:
-        first, second = asked.outputs(layout.entries, place=place)
-        claim = asked.record.claim
-        batches, whole = sampled(claim), whole and adds_noise(claim)
-        aside = NOISE_OF_BATCHES * risk if batches is not None and not whole else 0.0
-        share = (risk - aside) / (2 + whole + (asked.rounds > 1))
-        clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share / 2)
-        clear = clear or cut_noise(first, second, risk=share)
-        clear = clear or bare_values(first, second, layout=layout, risk=share)
-        if clear is not None:
-            return (clear,)
-        epsilon = positive(claim.parameters.get("epsilon"))
-        noise = about_whole_release(first, second, law=law(asked.record), epsilon=epsilon, risk=share) if whole else ()
-        if any(found.wrong for found in noise):
-            return noise
-        moved = moves_more_than_allowed(
-            first,
-            second,
-            whatever=math.inf if asked.claim is None else allowed_to_any(asked.claim),
-            normal=allowed_to_normal(claim, delta=asked.record.report_delta),
-            risk=2 * share,
-            rate=batches.rate if batches is not None else 1.0,
-            adds=asked.neighbours.relation == "add_remove",
-        )
-        steps = _one_by_one(asked, first, second, batches, risk=share)
-        # of a later step that moves too far more is known than of all steps together
-        if steps is not None and "other_steps" in steps.causes:
-            return (steps, *noise)
-        if moved.wrong:
-            return (moved, *noise)
-        # what later steps add follows the noise of earlier ones
-        one = asked.rounds > 1 or (batches is not None and batches.steps == 1)
-        together = noise_elsewhere(*_first_step(asked, first, second), risk=aside) if aside and one else None
-        return (*(found for found in (steps, together) if found is not None), moved, *noise)
-    except (ValueError, TimeoutError):
-        # too few came in time, or they do not vary
-        return ()
-
-
-def _one_by_one(asked: Asked, first: Array, second: Array, batches: Sampled | None, *, risk: float) -> Diagnosis | None:
-    """Of a transcript: whether a step shows more than the claim allows one; all of it, where it names no step."""
-    if asked.rounds == 1 or asked.claim is None:
-        return None
-    of_a_step = asked.claim if batches is None else batches.one_step(batches.noise_multiplier)
-    return step_moves(first, second, rounds=asked.rounds, allowed=allowed_to_any(of_a_step), risk=risk)
 
 
 def _gradients(asked: Asked, read_as: Neighbours | None) -> Neighbours:

@@ -46,9 +46,14 @@ class Asked:
     """Judged outputs by place, which later questions look at as well: a deadline is for those that are drawn again."""
 
     @property
+    def broken(self) -> bool:
+        """Whether the claim was shown to be broken."""
+        return self.record.verdict == "violation"
+
+    @property
     def share(self) -> float:
         """Of the record's risk, for all diagnoses."""
-        return SHARE if self.record.verdict == "violation" else HINTS
+        return SHARE if self.broken else HINTS
 
     @property
     def rounds(self) -> int:

@@ -38,6 +38,7 @@ QUESTIONS = {
     "same_seeds": "on the same seeds, does the record move the release by more than the claim allows?",
     "ends": "on the same seeds, is the noise that is added normal?",
     "told_noise": "is there as much noise as stated?",
+    "telling_event": "does one release, or an end of a coordinate, show more than the claim allows?",
     "l1_ratio": "is there enough Laplace noise for the movement in the l1 norm?",
 }
 
@@ -48,6 +49,7 @@ OTHERS = "others"
 CAUSES = {
     "another_law": "the noise is not normally distributed",
     "another_rate": "the record is sampled at a different rate",
+    "bare_part": "a part of the release has no noise",
     "batch_again": "one batch is used for several steps",
     "batch_bound": "the clipping bound depends on the batch",
     "batch_divisor": "the divisor depends on the batch",
@@ -91,6 +93,7 @@ CAUSES = {
     "scale_redrawn": "the scale is drawn again in every trial",
     "seed_again": "a seed or a release is reused",
     "seed_of_dataset": "the seed is made from the dataset",
+    "sharp_choice": "a choice, or an answer of few values, follows the data more closely than the claim allows",
     "sum_clipped": "the sum is clipped",
     "sum_elsewhere": "batches move the sum outside the span of the gradients",
     "sum_scaled": "the sum is scaled before the noise is added, as in a mean over the batch",

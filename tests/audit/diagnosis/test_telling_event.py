@@ -1,0 +1,76 @@
+"""Where a claim of an epsilon breaks, in the user's own numbers, and right releases of which nothing is said."""
+
+import numpy as np
+import pytest
+from checks import assert_rate_at_most
+
+from audit.diagnosis.telling_event import telling_event
+
+TRIALS, EPSILON = 2000, 1.0
+COUNTS = (np.array([1, 2, 1, 1, 0]), np.array([1, 3, 1, 1, 0]))
+"""Histograms without the record and with it."""
+
+
+def noisy_winner(rng, counts):
+    """The place of the largest noisy count, and the count without noise."""
+    places = np.argmax(counts + rng.laplace(scale=2 / EPSILON, size=(TRIALS, 5)), axis=1)
+    return np.stack([places, counts[places]], axis=1)
+
+
+def chosen(rng, counts, epsilon):
+    weights = np.exp(epsilon * counts)
+    return rng.choice(5, p=weights / weights.sum(), size=(TRIALS, 1))
+
+
+def total(noise):
+    return lambda rng, counts: counts.sum() + noise(rng, (TRIALS, 1))
+
+
+def laplace(rng, shape):
+    return rng.laplace(scale=1 / EPSILON, size=shape)
+
+
+WRONG = {
+    "the winner's count": (noisy_winner, "the release is (1, 3) in ", "bare_part"),
+    "a sharp choice": (lambda rng, counts: chosen(rng, counts, 3.0), "the release is ", "sharp_choice"),
+    "uniform noise": (total(lambda rng, shape: rng.uniform(-3, 3, shape)), "the release is ", "cut"),
+}
+RIGHT = {
+    "a choice": lambda rng, counts: chosen(rng, counts, EPSILON / 2),
+    "a count": total(laplace),
+    "a rounded count": lambda rng, counts: np.round(total(laplace)(rng, counts)),
+    "a histogram": lambda rng, counts: counts + laplace(rng, (TRIALS, 5)),
+}
+
+
+def found(make, seed, risk=1e-3):
+    sides = [make(np.random.default_rng([seed, side]), counts) for side, counts in enumerate(COUNTS)]
+    return telling_event(*sides, epsilon=EPSILON, delta=1e-5, risk=risk)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_release_that_breaks_a_claim_is_named(name):
+    """Nothing was said of these but that the claim is broken."""
+    make, says, cause = WRONG[name]
+    answer = found(make, 1)
+    assert answer is not None
+    assert answer.wrong
+    assert answer.says.startswith(says)
+    assert "the claim allows at most 2.72 times as many" in answer.says
+    assert answer.causes[0] == cause
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_releases_are_not_accused(name):
+    runs, risk = 50, 0.05
+    assert_rate_at_most(sum(found(RIGHT[name], seed, risk) is not None for seed in range(runs)), runs, risk)
+
+
+def test_few_trials_and_no_limit_say_nothing():
+    sides = [np.zeros((30, 1)), np.ones((30, 1))]
+    assert telling_event(*sides, epsilon=1.0, delta=0.0, risk=0.1) is None
+    sides = [np.zeros((300, 1)), np.ones((300, 1))]
+    assert telling_event(*sides, epsilon=np.inf, delta=0.0, risk=0.1) is None
+    assert telling_event(*sides, epsilon=1.0, delta=0.0, risk=0.1) is not None
+    assert telling_event(sides[0], sides[0], epsilon=1.0, delta=0.0, risk=0.1) is None
