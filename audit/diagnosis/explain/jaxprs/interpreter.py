@@ -390,7 +390,7 @@ class Lockstep:
         if key.values or (key.differs and key.tag is None):
             of_count = None if key.values else COUNT
             origin = spelled(key.origin) if isinstance(key.origin, Place) else key.origin or of_count
-            since = None if key.since is None else f"from {spelled(key.since)} on"
+            since = None if key.since is None or spelled(key.since) == origin else f"from {spelled(key.since)} on"
             told = f" ({', '.join(parts)})" if (parts := [*filter(None, (origin, since))]) else ""
             self.find(led(found(Kind.RANDOMNESS_FROM_DATA, draw=place, origin=told), key.since or place))
             raise CannotFollowError("random numbers that depend on the data are not the same on both sides", place)
@@ -406,4 +406,5 @@ class Lockstep:
 def _fresh_keys_of_count(ins: Sequence[Value], ins_b: Sequence[Value]) -> bool:
     """Whether a random key gets the number of records folded in: on each side a fresh key, so both may be the same."""
     key = ins[0]
-    return key.random and not key.differs and not any(value.values for value in (*ins, *ins_b))
+    as_many = all(np.shape(value.a) == np.shape(other.b) for value, other in zip(ins, ins_b, strict=True))
+    return as_many and key.random and not key.differs and not any(value.values for value in (*ins, *ins_b))
