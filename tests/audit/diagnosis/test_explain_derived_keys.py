@@ -181,3 +181,67 @@ def test_a_key_that_is_split_into_keys_which_nobody_draws_from_serves_once(many)
     lines, start = inspect.getsourcelines(beside_keys)
     wrong = start + next(number for number, line in enumerate(lines) if "# wrong" in line)
     assert (found.kind, found.lines[0]) == (Kind.KEY_USED_TWICE, (__file__, wrong)), found
+
+
+class Kept:
+    """Keys of a state that does not move on, and keys by their names."""
+
+    def __init__(self, key):
+        self.key, self.number = key, 0
+
+    def following(self):
+        return jax.random.fold_in(self.key, self.number)  # wrong
+
+
+def of_a_kept_state(key, rows):
+    keys = Kept(key)
+    one = clipped(rows)[:3] + normal(keys.following())
+    return one, clipped(rows)[3:] + normal(keys.following())
+
+
+def named(key, name):
+    return jax.random.fold_in(key, len(name))  # wrong
+
+
+def of_names_alike(key, rows):
+    one = clipped(rows)[:3] + normal(named(key, "head"))
+    return one, clipped(rows)[3:] + normal(named(key, "tail"))
+
+
+def of_one_name(key, rows):
+    total = clipped(rows)
+    one = total[:3] + normal(named(key, "head"))
+    return one, total[3:] + normal(named(key, "head"))  # wrong
+
+
+def of_kept_noise(key, rows):
+    kept = [scale * jax.random.normal(key, (6,)) for scale in (1.0,)]
+    weights, released = jnp.zeros(6), []
+    for _ in range(2):
+        total = clipped(rows + 0.1 * weights)
+        noisy = total + kept[0]  # wrong
+        weights = weights - noisy
+        released.append(noisy)
+    return released
+
+
+@pytest.mark.parametrize(
+    ("step", "marked"),
+    [(of_a_kept_state, Kept), (of_names_alike, named), (of_one_name, of_one_name), (of_kept_noise, of_kept_noise)],
+)
+def test_the_line_that_comes_by_one_key_again_stands_first(step, marked):
+    found = told(step).findings[0]
+    lines, start = inspect.getsourcelines(marked)
+    wrong = start + next(number for number, line in enumerate(lines) if "# wrong" in line)
+    assert (found.kind, found.lines[0]) == (Kind.KEY_USED_TWICE, (__file__, wrong)), found
+
+
+def test_a_line_that_makes_a_key_of_the_data_is_told_once():
+    def step(key, rows):
+        own = jax.random.fold_in(key, jnp.sum(rows[:, 0] > 0))
+        return clipped(rows) + jax.random.normal(own, (6,))
+
+    rows = np.abs(ROWS)
+    (found,) = explain(step, mechanisms.pair(rows[:5], rows), key=jax.random.key(0)).findings
+    assert found.kind == Kind.RANDOMNESS_FROM_DATA
+    assert " on)" not in found.says

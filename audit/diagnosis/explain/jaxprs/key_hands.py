@@ -135,6 +135,8 @@ class Hands:
         """Calls, and keys that they have from the function around theirs."""
         self._given: set[tuple[int, int]] = set()
         """Calls, and keys that are arguments of theirs."""
+        self._told: dict[int, dict[str, Any]] = {}
+        """The words and numbers that calls are given as arguments."""
         self._by_jax: set[int] = set()
         """Calls that a library makes, such as those of a loop's body."""
         self._copied: dict[int, Place] = {}
@@ -163,6 +165,24 @@ class Hands:
                     return self._found(one, other)
         own = [one for one in self._taken if one.is_at(second)]
         return self._from_outside(own[0], of_state) if first.own == second.own and len(own) == 1 else None
+
+    def derived_alike(self, first: Place, second: Place) -> Place | None:
+        """The line by which two calls of one function come by one key, and no caller is to blame; None if one may be.
+
+        The line reads words or numbers that are not the same in both calls, or none of them and a key that no caller
+        gives: then the function keeps the key, and hands it out again.
+        """
+        takers = [next((one for one in self._taken if one.is_at(place)), None) for place in (first, second)]
+        if takers[0] is None or takers[1] is None or takers[0].key != takers[1].key:
+            return None
+        for (one, line), (other, again) in zip(takers[0].stack, takers[1].stack, strict=False):
+            if one == other or line != again:
+                return None
+            read = names_read(line)
+            told = [{name: own for name, own in self._told[call].items() if name in read} for call in (one, other)]
+            if told[0] != told[1] or not (told[0] or (one, takers[0].key) in self._given):
+                return _place([line])
+        return None
 
     def carried_twice(self, loop: Frame | None) -> Place | None:
         """Where a key became two that a loop begins with; None if that is not known, or true of several."""
@@ -229,6 +249,7 @@ class Hands:
             return
         elif event == "call":
             self._running[frame] = next(self._calls)
+            self._told[self._running[frame]] = _words_given(frame)
             self._by_jax.update([self._running[frame]] if frame.f_back not in self._running else [])
         elif event == "return" and frame in self._running:
             self._leave(frame, self._running.pop(frame), returned)
@@ -280,6 +301,12 @@ class Hands:
             self._alive.append(key)
             made = [named_at(line, name) for name in lists.get(id(key), ())]
             self._copied.setdefault(id(key), _place([next((at for at in made if at is not None), line)]))
+
+
+def _words_given(frame: FrameType) -> dict[str, Any]:
+    code = frame.f_code
+    given = {name: frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
+    return {name: value for name, value in given.items() if isinstance(value, str | bytes | int | float)}
 
 
 def _copy_of(held: _Held, first: Frame, second: Frame) -> Frame | None:

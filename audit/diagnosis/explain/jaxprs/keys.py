@@ -268,6 +268,11 @@ def used_twice(pair: Pair, hands: Callable[[], Hands]) -> Finding:
 def _handed(pair: Pair, hands: Hands) -> tuple[Place, str]:
     """The line to look at first, and what it does, as a clause."""
     known = {pair.first.nearest, pair.second.nearest, None}
+    if pair.added is not None and pair.first == pair.second:
+        return pair.added, ""
+    alike = hands.derived_alike(*pair.derived[:2]) if pair.derived[1:] else None
+    if alike is not None:
+        return alike, f"{spelled(alike)} derives the same key each time"
     out = hands.handed(pair.first, pair.second, of_state=pair.copied is None)
     uses = (pair.first, pair.second)
     if out is None and pair.derived:
