@@ -124,9 +124,9 @@ def reason(found):
 def test_what_cannot_be_diagnosed_says_why(record):
     bare = dataclasses.replace(record, diagnoses=())
     assert "gives collapsed outputs" in reason(after.explain(bare, STEP.collapsed(), PAIR, key=KEY))
-    assert "none carries noise alone" in reason(
-        after.explain(bare, mechanisms.mechanism(Shift(mu=3.0)), SCALAR_PAIR, key=KEY)
-    )
+    shift = mechanisms.mechanism(Shift(mu=3.0))
+    moved = audited(shift, SCALAR_PAIR, guarantees.gaussian(mu=0.1), diagnose=False)
+    assert "none carries noise alone" in reason(after.explain(moved, shift, SCALAR_PAIR, key=KEY))
 
 
 def test_a_pair_that_cannot_be_read_and_a_budget_that_is_over_are_said(record):
