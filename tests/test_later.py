@@ -22,7 +22,7 @@ assert len(leaves) > 1 and not isinstance(leaves[0], TableRound), leaves
 made_after = table_round(table, clip=1.0, rate=0.5, deviation=1.0, divisor=None)
 assert jax.tree.structure(made_after) == jax.tree.structure(release)
 assert jax.eval_shape(release, jax.random.key(0)).shape == (3,)
-import audit.suites.run, audit.report.page, audit.diagnosis
+import audit.suites.run, audit.report.page, audit.diagnosis, audit.diagnosis.explain.jaxprs.replay
 
 print("scipy.stats:", "scipy.stats" in sys.modules)
 """

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from audit.diagnosis.explain.dispatch import RISK, Stated
 from audit.diagnosis.explain.findings import Finding
@@ -22,6 +22,7 @@ from audit.diagnosis.explain.other_batches import not_poisson
 from audit.diagnosis.explain.places import NOWHERE, Place
 from audit.trials.jaxprs import holds, inside_of
 from audit.trials.threefry import fold_in
+from guarantees.numerics.distributions import binom
 from mechanisms.adapters.joining_rate import LARGEST_UNIFORM, SLACK
 from mechanisms.release import is_key
 
@@ -156,7 +157,7 @@ def _unlike(law: Law, rate: float) -> tuple[str, bool] | None:
     """What Poisson batches would hardly ever show, and whether that is about records together."""
     keys, records = law.taken.shape
     often = law.whole.sum(axis=0)
-    chance = stats.binom.sf(often - 1, keys, rate * (1 + SLACK))
+    chance = binom.sf(often - 1, keys, rate * (1 + SLACK))
     if chance.min() * records * TESTS <= RISK:
         own = law.own and chance[0] * records * TESTS <= RISK
         most, which = (often[0], "the record") if own else (often.max(), "a record")
@@ -168,7 +169,10 @@ def _unlike(law: Law, rate: float) -> tuple[str, bool] | None:
         if min(first.std(), second.std()) == 0 or abs(np.corrcoef(first, second)[0, 1]) < LEAST_CORRELATION:
             continue
         table = [[int(np.sum((first == a) & (second == b))) for b in (True, False)] for a in (True, False)]
-        if stats.fisher_exact(table).pvalue * len(pairs) * TESTS > RISK:
+        # imported here: seldom asked, and scipy.stats takes longer to import than a replay
+        from scipy.stats import fisher_exact
+
+        if fisher_exact(table).pvalue * len(pairs) * TESTS > RISK:
             continue
         if records > 2 and np.isin(sizes, (0, records)).all():
             return f"The first batch holds all of {records} records or none of them in all {keys:,} runs", False
@@ -177,10 +181,10 @@ def _unlike(law: Law, rate: float) -> tuple[str, bool] | None:
         return f"Two records are not taken independently: the first batch holds {seen}", False
     # records that join more often than claimed, with a part of their weight, leave fewer batches empty
     joined = law.taken.sum(axis=0)
-    own = stats.binom.sf(joined - 1, keys, rate) * records > UNSURE
-    left = math.prod(1 - np.where(own, rate, stats.beta.isf(RISK / records, joined + 1, keys - joined)))
+    own = binom.sf(joined - 1, keys, rate) * records > UNSURE
+    left = math.prod(1 - np.where(own, rate, special.betainccinv(joined + 1, keys - joined, RISK / records)))
     empty = int(np.sum(sizes == 0))
-    if stats.binom.cdf(empty, keys, left) * TESTS <= RISK:
+    if binom.cdf(empty, keys, left) * TESTS <= RISK:
         due = keys * left
         return (
             f"The first batch holds none of {records} records in {empty:,} of {keys:,} runs, and not in {due:,.0f}",
