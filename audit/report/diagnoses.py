@@ -168,6 +168,7 @@ def function_place(record: AuditRecord) -> str | None:
     if named is None:
         return None
     path = Path(*named[1].split(".")).with_suffix(".py")
+    path = path if path.exists() else Path("src") / path
     try:
         written = ast.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):

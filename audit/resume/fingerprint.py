@@ -26,6 +26,7 @@ import jax
 import numpy as np
 
 from audit.record.environment import describe_versions
+from audit.trials.library_files import source_of
 from guarantees.claim import Claim
 from mechanisms.pairs.datasets import is_torch_dataset
 from mechanisms.release import host_bits
@@ -221,8 +222,11 @@ def _installed_roots() -> tuple[str, ...]:
 
 
 def _installed(path: Path) -> bool:
-    """Whether the file is the standard library's, or a distribution's and unchanged since it was installed."""
-    if not str(path).startswith(_installed_roots()):
+    """Whether the file is the standard library's, or a distribution's and unchanged since it was installed.
+
+    One that comes from the working folder is not, since its version need not change with its code.
+    """
+    if not str(path).startswith(_installed_roots()) or source_of(str(path)) is not None:
         return False
     installed_at = _written().get(str(path))
     return installed_at is None or path.stat().st_mtime <= installed_at + 1.0

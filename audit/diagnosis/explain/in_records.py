@@ -106,8 +106,8 @@ def recalled(answers: Iterable[Diagnosis]) -> Explanation:
 
 def shortened(frame: Frame) -> Frame:
     """A path from the working folder on, or from the folder of installed libraries on."""
-    path, line = frame
+    path, line = relative(frame[0]), frame[1]
     for part in INSTALLED:
         if part in path:
             return path.rpartition(part)[2], line
-    return relative(path), line
+    return path, line

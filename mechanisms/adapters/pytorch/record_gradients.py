@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from guarantees.checks import require
+from mechanisms.adapters.pytorch.replay.stacks import told
 from mechanisms.adapters.pytorch.watch import Watch
 from mechanisms.networks.torch_gradients import loss_gradients
 from mechanisms.pairs.datasets import is_torch_dataset, records_of
@@ -112,8 +113,10 @@ def _refuse_broken(run: Run, dataset: Any, *, name: str) -> None:
     try:
         run(Watch(seed=0, steps=1, samples=True), dataset)
     except Exception as error:
-        frames = [frame for frame in extract_tb(error.__traceback__) if "site-packages" not in frame.filename]
-        where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})"
+        frames = [frame for frame in extract_tb(error.__traceback__) if told(frame.filename)]
+        # where the code itself is installed there is no other line
+        own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+        where = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in own[-1:])
         raise ValueError(f"{name} raises an error on every dataset: {type(error).__name__}: {error}{where}") from None
 
 
