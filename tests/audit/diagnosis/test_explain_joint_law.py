@@ -43,11 +43,11 @@ def with_replacement(key, records):
 
 
 SAID = {
-    one_coin: "all of 6 records or none of them in all 1,024 runs",
-    pairs: "Two records are not taken independently",
-    better_of_two: "holds the record in",
+    one_coin: "holds all of 6 records in at least",
+    pairs: "holds both of 2 records in at least",
+    better_of_two: "holds the record in at least",
     inside: "of 1,024 runs",
-    at_least_one: "holds none of 6 records in 0 of 1,024 runs, and not in 48",
+    at_least_one: "holds at least one of 6 records in all 1,024 runs, where a coin for each would give about 976",
     with_replacement: "",
 }
 
@@ -70,16 +70,31 @@ def of_a_key_each(key, records):
     return jax.vmap(lambda own: jax.random.normal(own) ** 2 < 0.27)(keys)
 
 
-def step(sampler, dropped=0.0):
+def step(sampler, dropped=0.0, hides=None):
     def own(key, rows):
         batch, noise, drop = jax.random.split(key, 3)
         if dropped:
             # the same entries of all records
             rows = rows * jax.random.bernoulli(drop, 1 - dropped, rows.shape[1:])
         rows = rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True))
-        return sampler(batch, len(rows)).astype("f4") @ rows + jax.random.normal(noise, rows.shape[1:])
+        taken = sampler(batch, len(rows)).astype("f4")
+        if hides == "skipped":
+            taken = taken * jax.random.bernoulli(drop, 0.8)
+        if hides == "tasks":
+            taken = taken * (jnp.arange(len(rows)) % 2 == jax.random.randint(drop, (), 0, 2))
+        noisy = taken @ rows + jax.random.normal(noise, rows.shape[1:])
+        return AFTER.get(hides, lambda noisy: noisy)(noisy)
 
     return own
+
+
+AFTER = {
+    "vote": jnp.argmax,
+    "gate": lambda noisy: jnp.where(noisy.sum() > 0, noisy, 0.0),
+    "sign": lambda noisy: jnp.sign(noisy[0]),
+    "threshold": lambda noisy: jnp.where(jnp.abs(noisy) > 2.0, noisy, 0.0),
+}
+"""What is done to the release, so that not every record of the batch is seen."""
 
 
 def told(sampler, *, seed=0, relation="add_remove", **how):
@@ -112,3 +127,16 @@ def test_nothing_is_said_of_coins_of_their_own(sampler, seed):
 @pytest.mark.parametrize("sampler", [of_two_numbers, of_bits])
 def test_what_is_drawn_for_all_records_besides_is_no_fault(sampler, dropped):
     assert told(sampler, dropped=dropped).findings == ()
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("hides", ["skipped", "tasks", *AFTER])
+def test_what_hides_records_is_no_fault(hides):
+    assert told(of_two_numbers, hides=hides).suspicions == ()
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("hides", ["skipped", "gate"])
+def test_a_shared_coin_is_found_behind_what_hides_records(hides):
+    (found,) = told(pairs, hides=hides).suspicions
+    assert found.kind == Kind.SAMPLED_OTHERWISE

@@ -1,4 +1,9 @@
-"""Which records are in the first batch together, over many keys: Poisson batches take each by a coin of its own."""
+"""Which records are in the first batch together, over many keys: Poisson batches take each by a coin of its own.
+
+A record that changes what is released is in the batch. Others of the batch may be hidden, by what is drawn for all
+records or by what is done to the release. So only batches that hold too many of some records too often tell something:
+of n records at least k with a probability of more than P(Bin(n, rate) >= k), which hiding some only lowers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import special
 
 from audit.diagnosis.explain.dispatch import RISK, Stated
 from audit.diagnosis.explain.findings import Finding
@@ -40,18 +44,13 @@ LEAST_CHANGE = 1e-5
 """Of the largest number of the output, below which a change is rounding."""
 WHOLE = 0.99
 """Share of a record's largest change from which on it counts as whole."""
-LEAST_CORRELATION = 0.1
-"""Of two records' places in a batch; what else is drawn for all records, such as dropout, may hide two of them now
-and then."""
 UNSURE = 1e-3
 """Chance below which records may join more often than at the claim's rate."""
-TESTS = 3
-"""Looks that share the risk: rates, pairs of records, and empty batches."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Law:
-    """For each key and each record that is ever seen, whether the record is in the first batch."""
+    """For each key and each record that is ever seen, whether the run shows that the record is in the first batch."""
 
     taken: np.ndarray
     whole: np.ndarray
@@ -75,8 +74,8 @@ def not_drawn_one_by_one(program: Program, key: jax.Array, runs: Sequence[Run], 
     said = None if law is None else _unlike(law, rate)
     if said is None:
         return []
-    what, joint = said
-    return [not_poisson(batch=what, draw=_drawn_at(runs, last=joint), rate=rate)]
+    what, filled = said
+    return [not_poisson(batch=what, draw=_drawn_at(runs, last=filled), rate=rate)]
 
 
 def _has_its_own_number(program: Program, key: jax.Array, rate: float) -> bool:
@@ -100,7 +99,7 @@ def _has_its_own_number(program: Program, key: jax.Array, rate: float) -> bool:
 
 
 def _law(program: Program, key: jax.Array) -> Law | None:
-    """Draw it: a record is in the batch if another one in its place changes what is released first."""
+    """Draw it: a record is shown to be in the batch if another one in its place changes what is released first."""
     if holds(program.b.jaxpr, CALLBACKS):
         return None
     records = program.counts[1]
@@ -154,43 +153,36 @@ def _work(jaxpr: Any) -> float:
 
 
 def _unlike(law: Law, rate: float) -> tuple[str, bool] | None:
-    """What Poisson batches would hardly ever show, and whether that is about records together."""
+    """What Poisson batches would hardly ever show, and whether that is that hardly any batch is empty."""
     keys, records = law.taken.shape
-    often = law.whole.sum(axis=0)
-    chance = binom.sf(often - 1, keys, rate * (1 + SLACK))
-    if chance.min() * records * TESTS <= RISK:
-        own = law.own and chance[0] * records * TESTS <= RISK
-        most, which = (often[0], "the record") if own else (often.max(), "a record")
-        return f"The first batch holds {which} in {most:,} of {keys:,} runs", False
-    sizes = law.taken.sum(axis=1)
-    pairs = list(itertools.combinations(range(records), 2))
-    for one, other in pairs:
-        first, second = law.taken[:, one], law.taken[:, other]
-        if min(first.std(), second.std()) == 0 or abs(np.corrcoef(first, second)[0, 1]) < LEAST_CORRELATION:
-            continue
-        table = [[int(np.sum((first == a) & (second == b))) for b in (True, False)] for a in (True, False)]
-        # imported here: seldom asked, and scipy.stats takes longer to import than a replay
-        from scipy.stats import fisher_exact
+    most = rate * (1 + SLACK)
+    # a record that joins more often than claimed with a part of its weight counts where it is whole
+    often = binom.sf(law.taken.sum(axis=0) - 1, keys, most) * records <= UNSURE
+    held = np.where(often, law.whole, law.taken)
+    some = [*itertools.combinations(range(records), 2), tuple(range(records))] if records > 1 else []
+    groups = dict.fromkeys([*((number,) for number in range(records)), *some])
+    tests = [(group, least) for group in groups for least in range(1, 1 + len(group))]
+    runs = [int(np.sum(held[:, group].sum(axis=1) >= least)) for group, least in tests]
+    chances = [
+        binom.sf(own - 1, keys, binom.sf(k - 1, len(group), most)) for own, (group, k) in zip(runs, tests, strict=True)
+    ]
+    telling = [number for number, chance in enumerate(chances) if chance * len(tests) <= RISK]
+    if not telling:
+        return None
 
-        if fisher_exact(table).pvalue * len(pairs) * TESTS > RISK:
-            continue
-        if records > 2 and np.isin(sizes, (0, records)).all():
-            return f"The first batch holds all of {records} records or none of them in all {keys:,} runs", False
-        both, alone = table[0][0], table[0][1] + table[1][0]
-        seen = f"both in {both:,} of {keys:,} runs, and one of them alone in {alone:,}"
-        return f"Two records are not taken independently: the first batch holds {seen}", False
-    # records that join more often than claimed, with a part of their weight, leave fewer batches empty
-    joined = law.taken.sum(axis=0)
-    own = binom.sf(joined - 1, keys, rate) * records > UNSURE
-    left = math.prod(1 - np.where(own, rate, special.betainccinv(joined + 1, keys - joined, RISK / records)))
-    empty = int(np.sum(sizes == 0))
-    if binom.cdf(empty, keys, left) * TESTS <= RISK:
-        due = keys * left
-        return (
-            f"The first batch holds none of {records} records in {empty:,} of {keys:,} runs, and not in {due:,.0f}",
-            True,
-        )
-    return None
+    def rank(number: int) -> tuple[Any, ...]:
+        # a record by itself tells more than several, and the differing one most
+        group, least = tests[number]
+        return len(group) > 1, not law.own or group != (0,), chances[number], -least
+
+    number = min(telling, key=rank)
+    group, least = tests[number]
+    how_often = f"in all {keys:,} runs" if runs[number] == keys else f"in at least {runs[number]:,} of {keys:,} runs"
+    if len(group) == 1:
+        return f"The first batch holds {'the' if law.own and group == (0,) else 'a'} record {how_often}", False
+    whom = {1: "at least one", len(group): "both" if len(group) == 2 else "all"}.get(least, f"at least {least}")
+    alone = f"where a coin for each would give about {keys * binom.sf(least - 1, len(group), rate):,.0f}"
+    return f"The first batch holds {whom} of {len(group)} records {how_often}, {alone}", least == 1
 
 
 def _drawn_at(runs: Sequence[Run], *, last: bool) -> Place:
