@@ -23,7 +23,7 @@ from mechanisms.adapters.pytorch.batches_seen import SAYS, AfterTheStep, batches
 from mechanisms.adapters.pytorch.for_opacus import quiet
 from mechanisms.adapters.pytorch.opacus_claims import searches_kept
 from mechanisms.adapters.pytorch.record_gradients import gradients_by_loss, gradients_by_runs
-from mechanisms.adapters.pytorch.threads import Threads
+from mechanisms.adapters.pytorch.threads import Threads, threads
 from mechanisms.adapters.pytorch.training_accounts import Accounts, version_of
 from mechanisms.adapters.pytorch.watch import Watch, plain_name
 from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
@@ -108,7 +108,7 @@ class TorchTraining(StatedByUser):
             torch.set_num_threads(1)
         first: list[list[Any]] = []
         trained: list[weakref.ref[Any]] = []
-        threads = Threads()
+        best = Threads()
 
         def release(seed: int) -> dict[str, np.ndarray]:
             watch = self._watched(dataset, seed)
@@ -133,7 +133,7 @@ class TorchTraining(StatedByUser):
         def draw(seeds: np.ndarray) -> Any:
             # the first and the last: batches differ in size. A first trial alone is asked for its form
             asked = (seeds[0], seeds[-1]) if first or len(seeds) > 1 else ()
-            with quiet(), threads.chosen(*(functools.partial(release, int(seed)) for seed in asked)):
+            with quiet(), best.chosen(*(functools.partial(release, int(seed)) for seed in asked)):
                 trials = [release(int(seed)) for seed in seeds]
             for trial in trials:
                 require_one_form(trials[0], trial)
@@ -162,7 +162,10 @@ class TorchTraining(StatedByUser):
             return self.own_gradients(dataset)
         if self.loss is not None:
             return self._in_form(gradients_by_loss(self._run, self.loss, dataset, name=self.name), dataset)
-        return self._in_form(gradients_by_runs(self._run, dataset, name=self.name), dataset)
+        # each run has one record, which several threads would wait for
+        with threads(1):
+            rows = gradients_by_runs(self._run, dataset, name=self.name)
+        return self._in_form(rows, dataset)
 
     def _in_form(self, rows: dict[str, np.ndarray], dataset: Any) -> dict[str, np.ndarray]:
         """Rows for every tensor that is released: a released model has buffers, too."""

@@ -6,20 +6,23 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
-Trial = Callable[[], dict[str, np.ndarray]]
+Trial = Callable[[], object]
 
 SHORT = 1.0
-"""Seconds beyond which a trial keeps the process's threads: threads help there, and trying costs too much."""
+"""CPU seconds of one thread beyond which a trial keeps the process's threads: they help there, and trying is dear."""
+LONG = 10.0
+"""Seconds by the clock beyond which it keeps them, too: it waits for something else, such as a loader's processes."""
 SLOWER = 1.1
 """How many times as long a trial may take in one thread."""
 TINY = 0.3
-"""CPU seconds below which a run that is watched takes one: noting what its operations do takes longer than they do."""
+"""CPU seconds below which a run takes one: threads that wait for each other take ten times more on busy cores."""
 
 
 class Threads:
-    """Decides with the first trials whether one thread does: it must release the same bits, and take no longer."""
+    """Decides with the first trials whether one thread does, as in a worker process: it must take no longer.
+
+    Sums over several threads may differ in their last bits.
+    """
 
     def __init__(self) -> None:
         self._one: bool | None = None
@@ -56,7 +59,7 @@ def one_if_tiny(run: Callable[[], object]) -> Iterator[None]:
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    # the clock runs on while other processes have the cores
+    """CPU seconds: the clock runs on while other processes have the cores."""
     began = time.thread_time()
     run()
     return time.thread_time() - began
@@ -68,19 +71,20 @@ def _one_does(trials: tuple[Trial, ...]) -> bool:
     if torch.get_num_threads() == 1:
         return False
     # the first call of a training also imports and allocates
-    _, seconds = _timed(trials[:1])
-    if seconds > SHORT:
-        return False
-    several, most = _timed(trials)
     with threads(1):
-        single, alone = _timed(trials)
-    same = all(
-        one.keys() == other.keys() and all(np.array_equal(one[name], other[name], equal_nan=True) for name in one)
-        for one, other in zip(several, single, strict=True)
-    )
-    return same and alone <= SLOWER * most
+        began = time.perf_counter()
+        first = _seconds(trials[0])
+        if first > SHORT or time.perf_counter() - began > LONG:
+            return False
+        if min(first, _seconds(trials[0])) < TINY:
+            return True
+    most = _clock(trials)
+    with threads(1):
+        return _clock(trials) <= SLOWER * most
 
 
-def _timed(trials: tuple[Trial, ...]) -> tuple[list[dict[str, np.ndarray]], float]:
+def _clock(trials: tuple[Trial, ...]) -> float:
     began = time.perf_counter()
-    return [trial() for trial in trials], time.perf_counter() - began
+    for trial in trials:
+        trial()
+    return time.perf_counter() - began

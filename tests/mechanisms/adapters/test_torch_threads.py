@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
@@ -23,35 +22,35 @@ def inside(trial) -> int:
     return found
 
 
-def same_bits():
-    return {"update": np.array([1.0, np.nan])}
+def busy(seconds: float) -> None:
+    """Takes CPU time."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
 
 
-def other_bits():
-    return {"update": np.array([float(torch.get_num_threads())])}
+@pytest.fixture
+def nothing_is_tiny(monkeypatch):
+    monkeypatch.setattr(module, "TINY", -1.0)
 
 
-def slower_alone():
-    time.sleep(0.05 if torch.get_num_threads() == 1 else 0.001)
-    return same_bits()
+@pytest.mark.usefixtures("nothing_is_tiny")
+@pytest.mark.parametrize(("one", "several", "expected"), [(0.06, 0.001, 2), (0.001, 0.06, 1)])
+def test_the_faster_of_one_thread_and_several_is_chosen(one, several, expected):
+    assert inside(lambda: busy(one if torch.get_num_threads() == 1 else several)) == expected
 
 
-@pytest.mark.parametrize(("trial", "expected"), [(other_bits, 2), (slower_alone, 2)])
-def test_threads_are_kept_where_they_matter(trial, expected):
-    assert inside(trial) == expected
+def test_a_tiny_trial_has_one_thread_and_several_are_not_tried():
+    seen = []
+    assert inside(lambda: seen.append(torch.get_num_threads())) == 1
+    assert set(seen) == {1}
 
 
-def test_one_thread_does_where_it_gives_the_same_bits_as_fast(monkeypatch):
-    # two calls of so short a function differ by more than a tenth
-    monkeypatch.setattr(module, "SLOWER", 1e6)
-    assert inside(same_bits) == 1
-    assert inside(other_bits) == 2
-
-
-def test_a_long_trial_is_not_drawn_again(monkeypatch):
-    monkeypatch.setattr(module, "SHORT", -1.0)
+@pytest.mark.parametrize(("limit", "trial"), [("SHORT", lambda: busy(0.06)), ("LONG", lambda: time.sleep(0.06))])
+def test_a_long_trial_keeps_its_threads_and_is_not_drawn_again(monkeypatch, limit, trial):
+    monkeypatch.setattr(module, limit, 0.05)
     calls = []
-    assert inside(lambda: calls.append(1) or same_bits()) == 2
+    assert inside(lambda: calls.append(1) or trial()) == 2
     assert len(calls) == 1
 
 
