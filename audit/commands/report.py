@@ -8,6 +8,7 @@ from pathlib import Path
 
 from audit.commands.json_output import print_json
 from audit.record.files import make_folder, require_apart, require_writable, write_whole
+from audit.record.of_one_run import told_apart
 from audit.record.record import AuditRecord
 from audit.record.stored import load_records, stored_title
 from audit.report.catalogue import PAGE, text_report
@@ -23,7 +24,7 @@ UNTITLED = "Privacy audit"
 def execute(arguments: argparse.Namespace) -> int:
     """Read record files and write one report, or one figure an audit."""
     loaded = {path: load_records(path) for path in arguments.records}
-    records = tuple(itertools.chain.from_iterable(loaded.values()))
+    records = told_apart(itertools.chain.from_iterable(loaded.values()))
     arguments.title = arguments.title or _title(arguments.records)
     if arguments.figures or arguments.format == PAGE:
         written = _in_folder(records, arguments)
@@ -32,12 +33,9 @@ def execute(arguments: argparse.Namespace) -> int:
     else:
         if arguments.format == "sarif":
             # its readers want a place for each result: where nothing better is known, the file of records
-            text = sarif(
-                records,
-                places={
-                    own.name: function_place(own) or f"{path}:1" for path, found in loaded.items() for own in found
-                },
-            )
+            files_of = [path for path, found in loaded.items() for _ in found]
+            places = {own.name: function_place(own) or f"{path}:1" for path, own in zip(files_of, records, strict=True)}
+            text = sarif(records, places=places)
         else:
             text = text_report(records, arguments.format, title=arguments.title)
         if not arguments.out:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import reduce
 
 from audit.one_run.procedure import judged
 from audit.one_run.result import OneRun
@@ -24,12 +25,19 @@ def as_records(found: Iterable[AuditRecord | OneRun | ScoreBounds]) -> list[Audi
     records: list[AuditRecord] = []
     for one in found:
         record = as_record(one)
-        if not isinstance(one, AuditRecord):
-            taken = {other.name for other in records}
-            names = (record.name, *(f"{record.name} ({number})" for number in range(2, len(records) + 2)))
-            record = dataclasses.replace(record, name=next(name for name in names if name not in taken))
-        records.append(record)
+        records.append(record if isinstance(one, AuditRecord) else _apart(record, records))
     return records
+
+
+def told_apart(found: Iterable[AuditRecord]) -> tuple[AuditRecord, ...]:
+    """Records of several files; one whose name another one has already gets a number."""
+    return tuple(reduce(lambda records, record: [*records, _apart(record, records)], found, list[AuditRecord]()))
+
+
+def _apart(record: AuditRecord, others: Sequence[AuditRecord]) -> AuditRecord:
+    taken = {other.name for other in others}
+    names = (record.name, *(f"{record.name} ({number})" for number in range(2, len(others) + 2)))
+    return dataclasses.replace(record, name=next(name for name in names if name not in taken))
 
 
 def as_record(found: AuditRecord | OneRun | ScoreBounds) -> AuditRecord:

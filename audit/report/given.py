@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from audit.record.record import AuditRecord
 
 
@@ -21,6 +23,16 @@ def vouched(record: AuditRecord) -> str:
     """The conditions of a record as one sentence; empty where our own code drew the trials."""
     said = [f"({number}) {condition}" for number, condition in enumerate(record.conditions, 1)]
     return f"The bounds hold if {'; '.join(said)}." if said else ""
+
+
+def conditions_once(told: Iterable[str], conditions: Iterable[str]) -> list[str]:
+    """Paragraphs, one a record, in which conditions that an earlier one states word by word are not said again."""
+    said, stated = [], set[str]()
+    for paragraph, condition in zip(told, conditions, strict=True):
+        again = condition in stated - {""}
+        said.append(paragraph.replace(condition, "The bounds hold under the same conditions.") if again else paragraph)
+        stated.add(condition)
+    return said
 
 
 def source(record: AuditRecord) -> str:

@@ -18,7 +18,7 @@ from audit.report.ceiling import most_epsilon
 from audit.report.diagnoses import beside_the_verdict, in_a_paper
 from audit.report.escaping import visible
 from audit.report.formulas import formula, in_math, number
-from audit.report.given import judged_scores, vouched
+from audit.report.given import conditions_once, judged_scores, vouched
 from audit.report.promises import scored_by
 from audit.report.statement import ABSENCE
 from audit.report.story import in_a_sentence, listed, what_broke
@@ -204,7 +204,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
         tool = f"We used dpsgd-audit \\citep{{dpsgdaudit}} (version {escape(_version(elsewhere))})"
         together = f"All bounds hold together with probability at least ${sure}$."
         begin = [f"{tool} to audit {how_many(every)}. {together}"] if elsewhere else []
-        return " ".join([*begin, *map(_elsewhere, elsewhere), *last, *([ABSENCE] if elsewhere else [])])
+        return " ".join([*begin, *_elsewhere(elsewhere), *last, *([ABSENCE] if elsewhere else [])])
     deltas = sorted({record.report_delta for record in records})
     trials = sorted({record.trials_per_side for record in records})
     scores = sorted({scored_by(record.distinguisher.name) for record in records})
@@ -230,7 +230,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
             *_power(records),
             *_changing(records),
-            *map(_elsewhere, elsewhere),
+            *_elsewhere(elsewhere),
             *last,
             ABSENCE,
         ]
@@ -292,8 +292,17 @@ def _largest(words: str, digits: str, sizes: list[float | None]) -> str:
     return words.format(at_most(max(known), digits)) if len(known) == len(sizes) > 0 else ""
 
 
-def _elsewhere(record: AuditRecord) -> str:
-    """An audit whose trials we did not draw: one training with canaries or given scores, and what is vouched for."""
+def _elsewhere(records: Sequence[AuditRecord]) -> list[str]:
+    """Audits whose trials we did not draw, and what is vouched for."""
+    return conditions_once(map(_guessed, records), map(_conditions, records))
+
+
+def _conditions(record: AuditRecord) -> str:
+    return _in_symbols(visible(vouched(record)))
+
+
+def _guessed(record: AuditRecord) -> str:
+    """One training with canaries, or given scores."""
     counts = record.one_run.counted if record.one_run is not None else ""
     counts = judged_scores(record) if record.scores is not None else counts
     how, cited = BOUNDS[_method(record)]
@@ -305,7 +314,7 @@ def _elsewhere(record: AuditRecord) -> str:
     return (
         f"The audit ``{_short(visible(record.name))}'' is of {escape(counts)}. By {how} \\citep{{{','.join(cited)}}} "
         f"they prove {proven} at $\\delta = {number(record.report_delta)}${beyond}. "
-        f"{_in_symbols(visible(vouched(record)))} The claim is {formula(record.claim)}. "
+        f"{_conditions(record)} The claim is {formula(record.claim)}. "
         f"Verdict: {escape(readable(record.verdict))}; {_in_symbols(why)}."
     )
 

@@ -19,7 +19,7 @@ from audit.report.audited import (
 from audit.report.caveats import expected_not_found, other_than_told
 from audit.report.diagnoses import REPLAYED, heading, in_a_paper, looks_wrong
 from audit.report.escaping import markdown_text, shown
-from audit.report.given import judged_scores, source, vouched
+from audit.report.given import conditions_once, judged_scores, source, vouched
 from audit.report.promises import covered, in_words, scored_by
 from audit.report.story import in_a_sentence, what_broke
 from audit.report.table import readable
@@ -50,14 +50,15 @@ def statement(records: tuple[AuditRecord, ...]) -> str:
     shared = _shared(records)
     if len(records) > 1:
         lines += [*([f"For each, {shared}"] if shared else []), _together(records)]
-    lines += [_sentence(record, told=shared) for record in records]
+    told = [_sentence(record, told=shared) for record in records]
+    lines += conditions_once(told, map(vouched, records))
     lines += [missed] if (missed := expected_not_found(records)) else []
     return "\n\n".join([*lines, ABSENCE]) + "\n"
 
 
 def _shared(records: tuple[AuditRecord, ...]) -> str:
     """How the outputs were drawn and what is claimed of them, where that is the same of several audits, all of them."""
-    said = {_tested(record) if record.ran and not record.conditions else record.name for record in records}
+    said = {_tested(record) if record.ran and not record.conditions else "" for record in records}
     return said.pop() if len(said) == 1 < len(records) else ""
 
 

@@ -131,6 +131,20 @@ def test_without_a_claim_there_is_no_record(tmp_path):
         audit.save_records((trained(claim=None),), tmp_path / "records.json")
 
 
+def test_trainings_of_two_files_are_told_apart_and_their_conditions_are_told_once(folder, tmp_path, capsys):
+    (leaks, _), paths = audit.load_records(folder / "records.json"), [tmp_path / name for name in ("a.json", "b.json")]
+    for path in paths:
+        audit.save_records([leaks], path)
+    assert main(["report", *map(str, paths), "--format", "statement"]) == 0
+    said = capsys.readouterr().out
+    assert "Violation: 'leaks', 'leaks (2)'." in said
+    assert "For each" not in said
+    assert main(["report", *map(str, paths), "--format", "latex", "--out", str(tmp_path / "paper")]) == 0
+    for told in (said, (tmp_path / "paper" / "methods.tex").read_text()):
+        assert told.count("The bounds hold if (1)") == 1
+        assert told.count("The bounds hold under the same conditions.") == 1
+
+
 @pytest.fixture(scope="module")
 def below():
     """Refuted by its curve, though the epsilon proven at one delta is below the claimed one."""
@@ -164,7 +178,7 @@ def test_a_paper_is_told_each_verdict_in_whole_sentences(folder, below):
     said = files((keeps, below), title="Ours")["methods.tex"]
     assert said.startswith("We used dpsgd-audit")
     assert " to audit 2 trainings with canaries. All bounds hold together" in said
-    assert said.count("The bounds hold if (1) each canary was included by its own fair coin") == 2
+    assert said.count("The bounds hold if (1) each canary was included by its own fair coin") == 1
     assert said.rstrip().endswith("does not prove privacy.")
     for plain in ("epsilon 0", "epsilon 2", "1e-05"):
         assert plain not in said
