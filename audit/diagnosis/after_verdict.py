@@ -16,16 +16,17 @@ import jax
 
 from audit.diagnosis.all_questions import diagnose
 from audit.diagnosis.asked import OF_STEPS, Asked, follows_steps
+from audit.diagnosis.cause_sentences import consequence
 from audit.diagnosis.claim_alone import (
     beyond_what_was_told,
 )
 from audit.diagnosis.constant_release import constant_release, never_varied
 from audit.diagnosis.explain.dispatch import positive, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
-from audit.diagnosis.hints import is_cut, is_uneven, on_same_seeds, repeating, unvarying, worth_a_look
+from audit.diagnosis.hints import is_cut, on_same_seeds, repeating, unvarying, worth_a_look
 from audit.diagnosis.noise import Array
 from audit.diagnosis.outputs_and_claim import first_step, of_the_claim
-from audit.diagnosis.rank import rate_first, without_praise
+from audit.diagnosis.rank import NO_NOISE, rate_first, without_praise
 from audit.diagnosis.signal import read_signal
 from audit.diagnosis.step_noise import about_steps
 from audit.diagnosis.told_by_record import (
@@ -47,6 +48,7 @@ from dpsgd_audit.spelling import counted
 from guarantees.claim import Claim
 from mechanisms.pairs.gradient_pairs import made_of_gradients, told_pair
 from mechanisms.pairs.neighbours import Neighbours
+from mechanisms.release import Layout
 
 OF_TIME = 0.1
 """Of the time that the audit took, for outputs that a hint has to draw again."""
@@ -54,6 +56,8 @@ SHORTEST = 2.0
 """Seconds for them at least: a busy machine takes a tenth of a short audit for nothing."""
 FEWEST_COORDINATES = 2
 """Of which the record's own gradient leaves fewer than two, however few the others are."""
+OF_LESS_NOISE = frozenset({"bare", "batches", "laplace", "normal", "ratio"})
+"""Answers 'wrong' that noise of which some coordinates have less explains."""
 FOLLOWS = {"silent": "repeated", "told_noise": "same_seeds"}
 """Hints after which another says nothing new: trials without noise are equal, and little noise covers little."""
 
@@ -161,7 +165,7 @@ def _hints(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     except Exception:
         # what fails here costs nothing that was found before
         answers = ()
-    looks_wrong = worth_a_look(answers, cut=cut, uneven=is_uneven(first, second), told=told)
+    looks_wrong = worth_a_look(answers, cut=cut, told=told)
     codes = {hint.code for hint in looks_wrong}
     said = {FOLLOWS[code] for code in codes & FOLLOWS.keys()}
     return (*(hint for hint in found if hint is not None and hint.code not in said), *looks_wrong)
@@ -263,12 +267,10 @@ def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
         divisor=asked.divisor,
     )
     answers += remarks
+    if mechanism.gradients_told is not None and clip is not None and noise_multiplier is not None:
+        answers = _with_told_noise(answers, first, second, _numbers(asked, seen), layout=layout, risk=asked.aside)
     if any(answer.wrong for answer in answers):
         return answers
-    if mechanism.gradients_told is not None and clip is not None and noise_multiplier is not None:
-        scale = told_noise(first, second, _numbers(asked, seen), risk=asked.aside)
-        if scale is not None:
-            return (scale, *answers)
     if not untold:
         taken = told or not any(answer.code == "batches" and answer.estimate for answer in answers)
         clipped = read_signal(seen, clip=clip)
@@ -283,6 +285,21 @@ def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
         *answers,
         not_asked(f"{reason} {to_tell(record, gradients=not mechanism.gradients_told)}".rstrip(), code=NOT_TOLD),
     )
+
+
+def _with_told_noise(
+    answers: tuple[Diagnosis, ...], first: Array, second: Array, told: Told, *, layout: Layout, risk: float
+) -> tuple[Diagnosis, ...]:
+    """The answers after that about the stated noise, unless something is wrong that less noise does not explain."""
+    own = [answer for answer in answers if answer.wrong and not answer.follows]
+    bare = any(answer.code == "bare" and (answer.estimate or 0.0) < NO_NOISE for answer in own)
+    wrong = {answer.code for answer in own}
+    if bare or not wrong <= OF_LESS_NOISE:
+        return answers
+    scale = told_noise(first, second, told, layout=layout, risk=risk)
+    if scale is None or not (wrong <= {"batches"} or "less_on_some" in scale.causes):
+        return answers
+    return (scale, *(consequence(answer, scale.code) if answer.wrong else answer for answer in answers))
 
 
 def _with_later_steps(asked: Asked, answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import jax
@@ -22,7 +22,7 @@ from audit.diagnosis import (
     sensitivity,
 )
 from audit.diagnosis.elsewhere import elsewhere
-from audit.diagnosis.noise import Array, Noise, read_noise
+from audit.diagnosis.noise import Array, Noise, on_one_scale, read_noise
 from audit.diagnosis.rank import ranked
 from audit.diagnosis.sensitivity import Stated
 from audit.diagnosis.signal import Signal, read_signal
@@ -92,19 +92,19 @@ def diagnose(
     elif law == "laplace" and epsilon is not None and signal.rounds == 1:
         promise = epsilon
         movement = (lambda risk: laplace.l1_ratio(without, with_record, signal, epsilon=promise, risk=risk),)
-    standard = _moving(np.concatenate([without.standard, with_record.standard]))
     coarse = presence.is_coarse(without, with_record)
+    even, spanned = on_one_scale((without, with_record), signal)
     asked = (
         *_about_presence(without, with_record, signal, stated, layout, law="coarse" if coarse else law),
-        *(() if coarse else _about_noise(without, with_record, standard, signal, stated)),
+        *(() if coarse else _about_noise(without, with_record, even, signal, stated)),
         *movement,
-        *_about_shape(without, with_record, standard, "coarse" if coarse else law),
+        *_about_shape(without, with_record, "coarse" if coarse else law),
     )
     share = risk
     if stated is not None and stated.rate < 1 and signal.rounds == 1 and not coarse:
         share = risk * (1 - noise_and_batches.SHARE)
         aside = noise_and_batches.SHARE * risk
-        together = (lambda risk: noise_and_batches.noise_beside(without, with_record, signal, risk=aside),)
+        together = (lambda risk: noise_and_batches.noise_beside(*even, spanned, risk=aside),)
     else:
         together = ()
     answers = [_answer(question, share / len(asked)) for question in (*asked, *together)]
@@ -156,25 +156,24 @@ def _about_presence(
 
 
 def _about_noise(
-    without: Noise, with_record: Noise, standard: Array, signal: Signal, stated: Stated | None
+    without: Noise, with_record: Noise, even: Sequence[Noise], signal: Signal, stated: Stated | None
 ) -> tuple[Question, ...]:
-    deviation = None if stated is None else stated.deviation
+    deviation, standard = None if stated is None else stated.deviation, _standard(even)
     noisy, empty = [presence.with_noise(side) for side in (without, with_record)], None
     if stated is not None and signal.rounds == 1:
         missing = len(without.outputs) - len(noisy[0].outputs)
         known = len(without.outputs) * (1 - stated.rate) ** signal.records >= MANY_EMPTY
         empty = missing > 0 if known or missing else None
     return (
-        lambda risk: dependence.shared(standard, rotated=without.rotated, risk=risk),
+        lambda risk: dependence.shared(standard, risk=risk),
         lambda risk: scale.depends_on_batch(*noisy, deviation=deviation, empty=empty, risk=risk),
         lambda risk: scale.depends_on_record(without, with_record, risk=risk),
     )
 
 
-def _about_shape(
-    without: Noise, with_record: Noise, standard: Array, law: Law | Literal["coarse"]
-) -> tuple[Question, ...]:
+def _about_shape(without: Noise, with_record: Noise, law: Law | Literal["coarse"]) -> tuple[Question, ...]:
     """Noise of a few values has no other law than that."""
+    standard = _standard((without, with_record))
     deviation = math.sqrt(min(without.variance, with_record.variance))
     drawn = without.outputs if without.rotated else without.beside
     if law == "coarse":
@@ -213,8 +212,9 @@ def _about_movement(
     )
 
 
-def _moving(rows: Array) -> Array:
-    """Trials with any noise: an update that was skipped says nothing about the noise of others."""
+def _standard(sides: Sequence[Noise]) -> Array:
+    """Of trials with any noise: an update that was skipped says nothing about the noise of others."""
+    rows = np.concatenate([side.standard for side in sides])
     moving = rows[np.any(rows != 0, axis=1)]
     return moving if len(moving) > 1 else rows
 

@@ -24,24 +24,17 @@ WHOLLY = 0.999
 """Share of the noise above which nothing is left that differs between coordinates."""
 
 
-def shared(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
-    """Both questions below, half of the risk each; the answer that tells more.
+CAUSES = ("key_again", "correlated", "sum_elsewhere")
 
-    Coordinates of different scales that were ``rotated`` are correlated, too.
-    """
-    common, copied = (
-        shared_noise(standard, rotated=rotated, risk=risk / 2),
-        copied_noise(standard, rotated=rotated, risk=risk / 2),
-    )
+
+def shared(standard: Array, *, risk: float) -> Diagnosis:
+    """Both questions below, half of the risk each; the answer that tells more."""
+    common, copied = shared_noise(standard, risk=risk / 2), copied_noise(standard, risk=risk / 2)
     told = copied if copied.wrong and not (common.wrong and (common.estimate or 0.0) > MOSTLY) else common
     return dataclasses.replace(told, p_value=min(1.0, 2 * told.p_value), risk=risk)
 
 
-def _causes(rotated: bool) -> tuple[str, ...]:
-    return ("key_again", "correlated", "sum_elsewhere", *(("uneven",) if rotated else ()))
-
-
-def shared_noise(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
+def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
     """Whether coordinates share noise: the mean of a trial's coordinates against their spread, by an F test.
 
     With independent noise both mean squares are equal, and their ratio is F(trials, trials (width - 1)).
@@ -57,7 +50,7 @@ def shared_noise(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
     return answer(
         "shared",
         measured=f"{share:.1%} of the noise is common to all coordinates" if wrong else "no common part",
-        causes=("one_draw",) if share > WHOLLY else _causes(rotated),
+        causes=("one_draw",) if share > WHOLLY else CAUSES,
         p_value=p,
         risk=risk,
         assumes="normal noise",
@@ -65,7 +58,7 @@ def shared_noise(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
     )
 
 
-def copied_noise(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
+def copied_noise(standard: Array, *, risk: float) -> Diagnosis:
     """Whether coordinates a fixed distance apart repeat noise, as parameters or steps do that share a key.
 
     For every distance h the products ``x_j x_(j+h)`` have independent random signs, whatever their sizes, when the
@@ -87,7 +80,7 @@ def copied_noise(standard: Array, *, rotated: bool, risk: float) -> Diagnosis:
         measured=f"coordinates {at + 1:,} apart have correlation {correlation:.3g}"
         if wrong
         else f"no distance between coordinates, of {width - 1:,}, at which noise repeats",
-        causes=_causes(rotated),
+        causes=CAUSES,
         p_value=p,
         risk=risk,
         assumes="symmetric noise",

@@ -34,8 +34,6 @@ OF_TRIALS = 4
 OFTEN = 0.02
 """Share of numbers from which on a value is one to which releases are cut."""
 FEWEST_ROWS = 20
-UNEVEN = 2.0
-"""Times the smallest variance of a coordinate from which on the largest is much larger."""
 OF_NUMBERS = ("bare", "repeated", "silent")
 """Questions about values that come again, or are zero, as they do and are in a release that was rounded or cut."""
 OF_LENGTH = ("ratio", "rate")
@@ -48,8 +46,11 @@ OF_A_SUM = (
 
 
 def is_noisy_sum(answers: Sequence[Diagnosis]) -> bool:
-    """Whether the law of the noise was asked about and is as stated, so that nothing seems to be done after it."""
-    laws = [found.wrong for found in answers if found.code in LAWS]
+    """Whether the law of the noise was asked about and is as stated, so that nothing seems to be done after it.
+
+    Noise of which some coordinates have less has no other law than that.
+    """
+    laws = [found.wrong and found.follows != "told_noise" for found in answers if found.code in LAWS]
     return bool(laws) and not any(laws)
 
 
@@ -70,29 +71,17 @@ def is_cut(first: Array, second: Array) -> bool:
     return bool(2 * np.count_nonzero(piled) >= len(piled) or longest > pile)
 
 
-def worth_a_look(
-    answers: Sequence[Diagnosis], *, cut: bool = False, uneven: bool = False, told: Told | None = None
-) -> tuple[Diagnosis, ...]:
+def worth_a_look(answers: Sequence[Diagnosis], *, cut: bool = False, told: Told | None = None) -> tuple[Diagnosis, ...]:
     """The answers 'wrong' that no right code gives; where the release may be no noisy sum, fewer of them.
 
     A record that moves the sum too far for its own gradient, but not for one ``told.room`` times as long, breaks no
-    bound; nor do batches beside a claim of none. Noise of ``uneven`` scales is correlated once it is rotated.
+    bound; nor do batches beside a claim of none.
     """
     skipped = (*NO_HINTS, *(() if is_noisy_sum(answers) and not cut else OF_A_SUM), *(OF_NUMBERS if cut else ()))
     if told is not None and told.stated is not None:
         covered = [one for one in answers if one.code == "ratio" and one.interval and one.interval[1] * told.room >= 1]
         skipped += (*(OF_LENGTH if covered else ()), *(("batches",) if told.stated.rate == 1 else ()))
-    return tuple(
-        found
-        for found in answers
-        if found.wrong and not found.follows and _is_told(found, skipped) and not (uneven and "uneven" in found.causes)
-    )
-
-
-def is_uneven(first: Array, second: Array) -> bool:
-    """Whether some coordinates vary much more than others."""
-    spread = sum(np.var(side, axis=0, dtype=np.float64) for side in (first, second))
-    return float(np.max(spread)) > UNEVEN * float(np.min(spread))
+    return tuple(found for found in answers if found.wrong and not found.follows and _is_told(found, skipped))
 
 
 def _is_told(found: Diagnosis, skipped: Iterable[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.linalg import get_lapack_funcs
@@ -14,6 +15,14 @@ from mechanisms.pairs.neighbours import Neighbours
 
 MOST_COORDINATES = 2**18
 """Noise coordinates that are looked at; more would tell little more."""
+LEAST = 1e-2
+"""Of the mean variance: a coordinate is given no less at a time."""
+MOST_TIMES = 5
+ALIKE = 0.1
+"""Of the mean variance, by which coordinates of one scale differ at most."""
+PRECISE = 1e-4
+"""Of the variances, beside which their errors are large."""
+MOST_STEPS = 100
 Array = np.ndarray
 
 
@@ -65,10 +74,75 @@ def read_noise(outputs: Array, neighbours: Neighbours, signal: Signal | None = N
     require("outputs", values.shape[1] == size, f"of {size} coordinates", values.shape)
     require("outputs", size - len(signal.parts) >= 2, "of two coordinates or more outside the span", len(signal.parts))
     require("outputs", bool(np.isfinite(values).all()), "finite", "NaN or infinity")
+    return _split(values, signal)
+
+
+def _split(values: Array, signal: Signal) -> Noise:
     beside = _outside(values, signal.basis)
     rest = beside if signal.parts is signal.basis else _outside(values, signal.parts)
     rotated = _untouched(signal.parts) is None
     return Noise(outputs=values, along=values @ signal.direction, beside=beside, rest=rest, rotated=rotated)
+
+
+def on_one_scale(sides: tuple[Noise, Noise], signal: Signal) -> tuple[tuple[Noise, Noise], Signal]:
+    """Outputs whose coordinates have noise of one scale, split again, and the signal's span as they see it.
+
+    Where a span is turned out, independent noise of different scales leaves coordinates that are correlated; of one
+    scale it does not. Coordinates that are taken as they are stay as they are.
+    """
+    if not sides[0].rotated:
+        return sides, signal
+    scale = np.sqrt(variances([side.outputs for side in sides], signal.parts))
+    basis = scaled_span(signal.basis, scale)
+    parts = basis if signal.parts is signal.basis else scaled_span(signal.parts, scale)
+    even = dataclasses.replace(signal, basis=basis, parts=parts)
+    return (_split(sides[0].outputs / scale, even), _split(sides[1].outputs / scale, even)), even
+
+
+def scaled_span(basis: Array, scale: Array) -> Array:
+    """The same span where every coordinate is divided by its scale."""
+    return np.linalg.qr((basis / scale).T)[0].T
+
+
+def variances(outputs: Sequence[Array], basis: Array) -> Array:
+    """Of the noise of every coordinate, whatever moves the span: those that explain the covariance outside it best.
+
+    With ``M`` the projection that turns the span out and ``v`` the variances of what it leaves, least squares of
+    ``M (S - diag d) M`` says ``sum_j M_ij^2 d_j = v_i``; again with every coordinate over the deviation found, until
+    these are alike. What that leaves open stays at the mean.
+    """
+    degrees = sum(map(len, outputs)) - len(outputs)
+    centred = [side - side.mean(axis=0, dtype=np.float64) for side in outputs]
+    found = np.ones(basis.shape[1])
+    for _ in range(MOST_TIMES):
+        scale = np.sqrt(found)
+        span = scaled_span(basis, scale)
+        left = np.sum([np.sum(outside(rows / scale, span) ** 2, axis=0) for rows in centred], axis=0) / degrees
+        usual = float(left.sum()) / (len(left) - len(span)) or 1.0
+        again = np.maximum(seen_outside(left, span, start=usual), LEAST * usual)
+        found = found * again
+        if np.ptp(again) < ALIKE * usual:
+            break
+    return found
+
+
+def outside(rows: Array, basis: Array) -> Array:
+    """What is left of rows, in their own coordinates, where the span is turned out."""
+    return rows - (rows @ basis.T) @ basis
+
+
+def seen_outside(left: Array, basis: Array, *, start: float) -> Array:
+    """The d of ``sum_j M_ij^2 d_j = left_i`` that is nearest to ``start``, by conjugate gradients."""
+    from scipy.sparse.linalg import LinearOperator, cg
+
+    of_all = LinearOperator((len(left), len(left)), matvec=lambda d: squared_outside(d, basis), dtype=float)
+    return np.asarray(cg(of_all, left, x0=np.full(len(left), start), rtol=PRECISE, maxiter=MOST_STEPS)[0])
+
+
+def squared_outside(d: Array, basis: Array) -> Array:
+    """``sum_j M_ij^2 d_j``, with M the projection that turns the span out."""
+    mixed = np.einsum("ki,kl,li->i", basis, (basis * d) @ basis.T, basis, optimize=True)
+    return (1 - 2 * np.sum(basis**2, axis=0)) * d + mixed
 
 
 def _outside(values: Array, basis: Array) -> Array:

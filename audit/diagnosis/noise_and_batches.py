@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from audit.diagnosis.cause_sentences import OTHERS, answer
-from audit.diagnosis.noise import Array, Noise
+from audit.diagnosis.noise import Array, Noise, outside, seen_outside, squared_outside
 from audit.diagnosis.signal import Signal
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import student
@@ -18,6 +18,8 @@ FEWEST = 40
 """Trials of a side from which on it is asked."""
 MOST_COORDINATES = 4096
 """Evenly spread ones beside the gradients that are looked at."""
+KNOWN = 0.01
+"""Share of what scales make of a product that may be unknown."""
 CLEARLY = 4.0
 """Standard errors by which the record must move the mean for its direction to be known."""
 CODE = "noise_and_batches"
@@ -28,18 +30,27 @@ def noise_beside(without: Noise, with_record: Noise, signal: Signal, *, risk: fl
     """Whether noise beside the gradients goes together with what varies in their span, where the batch shows.
 
     Noise that is independent of the batch has no covariance across, whatever the batch and its divisor are. One half of
-    the trials chooses two directions, the first singular ones; the other half is judged by the mean of their product.
+    the trials chooses two directions, the first singular ones; the other half is judged by the mean of their product,
+    less what independent coordinates of different scales make of it. That is ``sum_i l_i m_i d_i`` with ``l`` and ``m``
+    the directions and ``d`` the variances, as squares beside the gradients show them; where they do not show it,
+    nothing is said.
     """
-    chosen = np.linspace(0, without.rest.shape[1] - 1, min(MOST_COORDINATES, without.rest.shape[1])).astype(int)
-    sides = (without, with_record)
-    noise = np.concatenate([side.centred[:, chosen] for side in sides])
-    spans = [side.outputs.astype(np.float64) @ signal.basis.T for side in sides]
-    sums = np.concatenate([span - span.mean(axis=0) for span in spans])
-    across = sums[::2].T @ noise[::2]
+    sides, spanned = (without, with_record), signal.parts
+    centred = [side.outputs - side.outputs.mean(axis=0, dtype=np.float64) for side in sides]
+    noise = np.concatenate([outside(rows, spanned) for rows in centred])
+    sums = np.concatenate([rows @ signal.basis.T for rows in centred])
+    chosen = np.linspace(0, noise.shape[1] - 1, min(MOST_COORDINATES, noise.shape[1])).astype(int)
     lengths = np.maximum(np.sqrt(np.sum(sums[::2] ** 2, axis=0)), 1e-300)
-    left, _, right = np.linalg.svd(across / lengths[:, None], full_matrices=False)
-    own, other = sums[1::2] @ (left[:, 0] / lengths), noise[1::2] @ right[0]
-    product = own * other
+    across = (sums[::2] / lengths).T @ noise[::2][:, chosen]
+    left, _, right = np.linalg.svd(across, full_matrices=False)
+    way = np.zeros(noise.shape[1])
+    way[chosen] = right[0]
+    way = outside(way, spanned)
+    own, other = sums[1::2] @ (left[:, 0] / lengths), noise[1::2] @ way
+    mixed = ((left[:, 0] / lengths) @ signal.basis) * way
+    weights = seen_outside(mixed, spanned, start=0.0)
+    known = np.linalg.norm(squared_outside(weights, spanned) - mixed) <= KNOWN * np.linalg.norm(mixed)
+    product = (own * other - noise[1::2] ** 2 @ weights) * known
     error = float(product.std(ddof=1)) / math.sqrt(len(product))
     p = float(student.sf(product.mean() / error, len(product) - 1)) if error > 0 else 1.0
     correlation = float(product.mean()) / max(float(own.std() * other.std()), 1e-300)
@@ -47,11 +58,10 @@ def noise_beside(without: Noise, with_record: Noise, signal: Signal, *, risk: fl
     measured = "no sign that it does"
     if wrong:
         measured = f"the sum of the batch and the noise beside the gradients have correlation {correlation:.2g}"
-    causes = ("noise_of_batch", "correlated", "sum_elsewhere", *(("uneven",) if without.rotated else ()))
     return answer(
         CODE,
         measured=measured,
-        causes=causes,
+        causes=("noise_of_batch", "correlated", "sum_elsewhere"),
         p_value=p,
         risk=risk,
         assumes=ASSUMES,

@@ -15,6 +15,11 @@ from mechanisms.release import Layout
 
 CLIP, NOISE, WIDTH, TRIALS = 1.0, 2.0, 40, 300
 PAIR = mechanisms.worst_case_pair(records=4, dimension=WIDTH, clip=CLIP)
+DENSE = {
+    "one direction": np.outer((1.0, -1.0, -1.0, -1.0), np.ones(20)),
+    "five directions": np.random.default_rng(12).standard_normal((5, 24)),
+}
+"""The differing record's gradient before the others'."""
 BOUNDED = "does the record leave the outputs bounded?"
 BARE = "does every coordinate have noise?"
 SILENT = "does every trial have noise?"
@@ -374,6 +379,39 @@ def test_a_rotated_span_leaves_independent_noise():
     noise = read_noise(generator.standard_normal((TRIALS, WIDTH)), pair)
     assert noise.rest.shape == (TRIALS, WIDTH - 4)
     assert np.abs(np.corrcoef(noise.rest.T) - np.eye(WIDTH - 4)).max() < 5.5 / np.sqrt(TRIALS)
+
+
+def drawn_unevenly(name, *, rate=1.0):
+    """A right sum of both sides of a pair, with three times as much noise on every other coordinate."""
+    generator, rows = np.random.default_rng(8), DENSE[name]
+    deviations = np.where(np.arange(rows.shape[1]) % 2, 0.3, 1.0)
+    noise = deviations * generator.standard_normal((2, 2000, rows.shape[1]))
+    taken = generator.random((2, 2000, len(rows))) < rate
+    taken[0, :, 0] = False
+    return mechanisms.neighbours_from_gradients(rows[1:], rows[0]), *(taken @ rows + noise)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+@pytest.mark.parametrize("name", DENSE)
+def test_unequal_noise_is_not_shared_where_a_dense_span_is_turned_out(name, rate):
+    """It was 'coordinates 18 apart have correlation 0.09', a key used more than once."""
+    pair, *sides = drawn_unevenly(name, rate=rate)
+    answers = diagnose(*sides, pair, clip=20.0, noise_multiplier=0.05, rate=rate)
+    found = {answer.code: answer for answer in answers}
+    assert not found["shared"].wrong
+    assert "noise_and_batches" not in found or not found["noise_and_batches"].wrong
+    assert found["normal"].wrong
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_a_draw_that_two_coordinates_share_is_told_beside_unequal_noise(name):
+    pair, *sides = drawn_unevenly(name)
+    for noise in sides:
+        noise[:, 3] += 0.3 * (noise[:, 8] - noise[:, 8].mean())
+    found = {answer.code: answer for answer in diagnose(*sides, pair)}
+    assert found["shared"].wrong
+    # five directions turned out leave mixtures, which are no whole number of coordinates apart
+    assert name != "one direction" or found["shared"].says.startswith("coordinates 5 apart")
 
 
 def test_outputs_of_the_wrong_shape_are_refused():
