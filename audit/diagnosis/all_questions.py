@@ -93,7 +93,7 @@ def diagnose(
         promise = epsilon
         movement = (lambda risk: laplace.l1_ratio(without, with_record, signal, epsilon=promise, risk=risk),)
     coarse = presence.is_coarse(without, with_record)
-    even, spanned = on_one_scale((without, with_record), signal)
+    even = on_one_scale((without, with_record), signal)
     asked = (
         *_about_presence(without, with_record, signal, stated, layout, law="coarse" if coarse else law),
         *(() if coarse else _about_noise(without, with_record, even, signal, stated)),
@@ -104,7 +104,7 @@ def diagnose(
     if stated is not None and stated.rate < 1 and signal.rounds == 1 and not coarse:
         share = risk * (1 - noise_and_batches.SHARE)
         aside = noise_and_batches.SHARE * risk
-        together = (lambda risk: noise_and_batches.noise_beside(*even, spanned, risk=aside),)
+        together = (lambda risk: noise_and_batches.noise_beside(without, with_record, signal, risk=aside),)
     else:
         together = ()
     answers = [_answer(question, share / len(asked)) for question in (*asked, *together)]

@@ -84,19 +84,19 @@ def _split(values: Array, signal: Signal) -> Noise:
     return Noise(outputs=values, along=values @ signal.direction, beside=beside, rest=rest, rotated=rotated)
 
 
-def on_one_scale(sides: tuple[Noise, Noise], signal: Signal) -> tuple[tuple[Noise, Noise], Signal]:
-    """Outputs whose coordinates have noise of one scale, split again, and the signal's span as they see it.
+def on_one_scale(sides: tuple[Noise, Noise], signal: Signal) -> tuple[Noise, Noise]:
+    """Outputs whose coordinates have noise of one scale, split again.
 
     Where a span is turned out, independent noise of different scales leaves coordinates that are correlated; of one
     scale it does not. Coordinates that are taken as they are stay as they are.
     """
     if not sides[0].rotated:
-        return sides, signal
+        return sides
     scale = np.sqrt(variances([side.outputs for side in sides], signal.parts))
     basis = scaled_span(signal.basis, scale)
     parts = basis if signal.parts is signal.basis else scaled_span(signal.parts, scale)
     even = dataclasses.replace(signal, basis=basis, parts=parts)
-    return (_split(sides[0].outputs / scale, even), _split(sides[1].outputs / scale, even)), even
+    return _split(sides[0].outputs / scale, even), _split(sides[1].outputs / scale, even)
 
 
 def scaled_span(basis: Array, scale: Array) -> Array:
