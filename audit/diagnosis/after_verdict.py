@@ -39,14 +39,14 @@ from audit.diagnosis.told_by_record import (
     to_tell,
 )
 from audit.diagnosis.told_noise import Told, told_noise
-from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
+from audit.record.diagnosis_answer import NOT_ASKED, NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable, BothSides, both_sides, is_foreign
 from audit.trials.user_code_errors import contained
 from dpsgd_audit.spelling import counted
 from guarantees.claim import Claim
-from mechanisms.pairs.gradient_pairs import made_of_gradients, told_pair
+from mechanisms.pairs.gradient_pairs import GradientsError, made_of_gradients, told_pair
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
@@ -224,14 +224,17 @@ def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     try:
         seen = _gradients(asked, read_as)
         signal = read_signal(seen)
-    except ValueError as error:
+    except (ValueError, GradientsError) as error:
         reason = f"the gradients of the pair {neighbours.name!r} cannot be read: {str(error).rstrip('.')}."
         # only code of the user's own can be told more of, and rows that are gradients say all
-        if mechanism.gradients_told is not False or getattr(neighbours.without, "ndim", MATRIX) == 1:
+        if mechanism.gradients_told is None:
             return (not_asked(reason),)
+        if mechanism.gradients_told:
+            return (not_asked(reason, code=NOT_TOLD), *of_the_claim(asked, asked.risk))
         if getattr(neighbours.without, "ndim", 0) != MATRIX:
             reason = f"the pair {neighbours.name!r} holds data, not gradients."
-        untold = not_asked(f"{reason} {to_tell(record, gradients=True)}", code=NOT_TOLD)
+        advice = to_tell(record, gradients=True, loss=_takes_loss(mechanism))
+        untold = not_asked(f"{reason} {advice}".rstrip(), code=NOT_TOLD if advice else NOT_ASKED)
         return (untold, *of_the_claim(asked, asked.risk))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
         reason = "fewer than two coordinates carry noise alone"
@@ -281,10 +284,13 @@ def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     if any(answer.wrong for answer in answers):
         return answers
     reason = "how large the noise should be, and what it is compared with, is not known."
-    return (
-        *answers,
-        not_asked(f"{reason} {to_tell(record, gradients=not mechanism.gradients_told)}".rstrip(), code=NOT_TOLD),
-    )
+    advice = to_tell(record, gradients=not mechanism.gradients_told, loss=_takes_loss(mechanism))
+    return (*answers, not_asked(f"{reason} {advice}".rstrip(), code=NOT_TOLD))
+
+
+def _takes_loss(mechanism: Auditable) -> bool:
+    """Whether a loss tells its gradients, as that of a network's training does."""
+    return dataclasses.is_dataclass(mechanism) and any(field.name == "loss" for field in dataclasses.fields(mechanism))
 
 
 def _with_told_noise(

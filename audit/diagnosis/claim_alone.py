@@ -29,6 +29,12 @@ LOOKS_NORMAL = 2.5
 """Standard errors of skewness and kurtosis within which noise looks normal."""
 
 
+def is_pure(claim: ClaimPart) -> bool:
+    """Whether a pure epsilon is claimed, as of counts and answers."""
+    none = claim.name == "epsilon_delta" and not claim.parameters.get("delta")
+    return none or claim.name in ("laplace", "randomised_response")
+
+
 def allowed_to_normal(claim: ClaimPart, *, delta: float) -> float:
     """How many deviations of its noise the record may move a release whose noise is normal: mu, if that is claimed.
 
@@ -37,9 +43,7 @@ def allowed_to_normal(claim: ClaimPart, *, delta: float) -> float:
     """
     by_advantage = float(2 * ndtri((1 + claim.advantage) / 2)) if claim.advantage < 1 else float("inf")
     # no normal noise keeps a pure epsilon: only its advantage says how far is allowed
-    pure = claim.name in ("laplace", "randomised_response")
-    pure |= claim.name == "epsilon_delta" and not claim.parameters.get("delta")
-    if pure or not claim.epsilon or not np.isfinite(claim.epsilon) or delta <= 0:
+    if is_pure(claim) or not claim.epsilon or not np.isfinite(claim.epsilon) or delta <= 0:
         return by_advantage
     (noise,) = noise_at(np.array([claim.epsilon]), delta)
     return min(by_advantage, float(1 / noise))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit.diagnosis.all_questions import Law
-from audit.diagnosis.claim_alone import CLOSE
+from audit.diagnosis.claim_alone import CLOSE, is_pure
 from audit.diagnosis.explain.dispatch import positive, promised
 from audit.record.record import AuditRecord, ClaimPart
 
@@ -63,8 +63,7 @@ def rate_is_told(record: AuditRecord) -> bool:
 
 def adds_noise(claim: ClaimPart) -> bool:
     """Whether a release that keeps the claim is, as a rule, a number of the data plus noise: nothing is sampled."""
-    pure = claim.name == "epsilon_delta" and not claim.parameters.get("delta")
-    return claim.times == 1 and (pure or claim.name in ("laplace", "gaussian"))
+    return claim.times == 1 and claim.name != "randomised_response" and (is_pure(claim) or claim.name == "gaussian")
 
 
 def steps_of(record: AuditRecord) -> int | None:
@@ -72,17 +71,23 @@ def steps_of(record: AuditRecord) -> int | None:
     return record.claim.steps if record.steps is None else record.steps
 
 
-def to_tell(record: AuditRecord, *, gradients: bool) -> str:
-    """What to do where something is not known of the code: which of the numbers, and whether its gradients."""
+def to_tell(record: AuditRecord, *, gradients: bool, loss: bool = False) -> str:
+    """What to do where something is not known of the code: which of the numbers, and whether its gradients.
+
+    Nothing where a pure epsilon is claimed and no number is told: clipped gradients have no such claim, as a rule.
+    """
     known, own = stated(record)[0] is not None, record.mechanism.parameters
-    untold = [f"{name}=" for name in ("clip", "noise_multiplier") if not known and positive(own.get(name)) is None]
+    numbers = ("clip", "noise_multiplier")
+    if is_pure(record.claim) and all(positive(own.get(name)) is None for name in numbers):
+        return ""
+    untold = [f"{name}=" for name in numbers if not known and positive(own.get(name)) is None]
     if gradients:
-        untold.append("gradients= (a function of the dataset; loss= is enough for torch_training and jax_training)")
+        untold.append(f"gradients= (a function of the dataset{'; loss= is enough' if loss else ''})")
     if not untold:
         return ""
     *others, last = untold
     what = f"{', '.join(others)} and {last}" if others else last
     return (
-        f"Pass {what} to torch_training, jax_training, callable_step, command_step or mechanism to have the noise, the "
-        "clipping and the divisor checked one by one."
+        f"If the release is a noisy sum of clipped gradients or updates, pass {what} to have the noise, the clipping "
+        "and the divisor checked one by one."
     )

@@ -135,8 +135,9 @@ def _place(answer: Diagnosis) -> str:
 
 
 def untold(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
-    """Why questions could not be asked, and what to tell so that they can."""
-    return [d.says for d in diagnoses if d.code == NOT_TOLD]
+    """Why questions could not be asked, and what to tell so that they can; where none was, whatever the reason."""
+    codes = (NOT_TOLD,) if asked(diagnoses) or suspects(diagnoses) else (NOT_TOLD, NOT_ASKED)
+    return [d.says for d in diagnoses if d.code in codes]
 
 
 def asked(diagnoses: tuple[Diagnosis, ...]) -> str:
