@@ -84,12 +84,13 @@ def _code(told: list[tuple[AuditSpec, Explanation]]) -> int:
 
 def _annotate(spec: AuditSpec, explanation: Explanation) -> None:
     """Where GitHub runs us: what looks wrong beside its line; a run has done so with what it named."""
+    from audit.report.diagnoses import stated_at
     from audit.report.formats import annotation
 
     if os.environ.get("GITHUB_ACTIONS") == "true" and spec.expect != "violation":
         for finding in explanation.suspicions:
             places = [(relative(path), line) for path, line in finding.lines]
-            print(annotation("error", spec.name, finding.says, places), file=sys.stderr)
+            print(annotation("error", spec.name, finding.says, places or stated_at(spec.where)), file=sys.stderr)
 
 
 def _write_sarif(told: list[tuple[AuditSpec, Explanation]], path: str) -> None:

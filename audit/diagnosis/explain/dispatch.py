@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 
 from audit.claim_fits_pair import require_matching, require_steps
-from audit.diagnosis.explain.findings import Explanation
+from audit.diagnosis.explain.findings import CLOSE, Explanation, Finding, Kind
 from audit.diagnosis.explain.sentences import not_followed
 from audit.diagnosis.explain.watched_code import is_plain
 from audit.power.less_noise import CLAIMS
@@ -35,6 +35,10 @@ TRACERS: dict[str, str] = {"jax": "audit.diagnosis.explain.jaxprs", "torch": "au
 GRADIENTS = "gradients= (where a record is not its own gradient)"
 TELL_GRADIENTS = {"loss", "gradients"}
 """Parameters of the user's code that tell its gradients."""
+CLAIM_ALONE = (
+    "The mechanism states a noise multiplier of {own:.4g} and the code keeps it; only the claim assumes {claimed:.4g}. "
+    "Look where the claim is made, such as at the accounting."
+)
 RISK = 1e-4
 """Probability at most of saying of batches with the claim's rate that they always hold the record."""
 MOST_RUNS = 40
@@ -57,6 +61,8 @@ class Stated:
     """With which a Poisson batch holds a record, where the claim says so."""
     steps: int = 1
     """How many such batches the claim counts."""
+    by_mechanism: AboveZero | None = None
+    """The multiplier stated with the mechanism, where the claim has another."""
 
     @property
     def due(self) -> float | None:
@@ -127,7 +133,9 @@ def stated_by(
     """
     claimed = None if claim is None else promised(claim)
     of_the_pair = noise_multiplier is None and claimed is not None and claim is not None and claim.name == "gaussian"
-    both = (claimed, None if of_the_pair else positive(told.get("noise_multiplier")))
+    own = positive(told.get("noise_multiplier"))
+    both = (claimed, None if of_the_pair else own)
+    compared = claimed is not None and own is not None and noise_multiplier is None and not of_the_pair
     return Stated(
         clip=positive(told.get("clip")) if clip is None else clip,
         noise_multiplier=max((number for number in both if number is not None), default=None)
@@ -137,6 +145,7 @@ def stated_by(
         of_the_pair=of_the_pair,
         rate=None if claim is None or neighbours.group > 1 else sampling_rate(claim),
         steps=1 if claim is None else claim.times * int(claim.parameters.get("steps") or 1),
+        by_mechanism=own if compared else None,
     )
 
 
@@ -226,4 +235,22 @@ def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: State
     follow: Tracer = importlib.import_module(TRACERS[step.tracer]).follow
     told = follow(step, neighbours, key=key, stated=stated)
     bound = None if stated.clip is None else stated.reach * stated.clip
-    return dataclasses.replace(told, stated=stated.noise_multiplier, bound=bound)
+    told = dataclasses.replace(told, stated=stated.noise_multiplier, bound=bound)
+    return blaming_the_claim(told, stated)
+
+
+def blaming_the_claim(told: Explanation, stated: Stated) -> Explanation:
+    """The same where the code has the noise that its mechanism states, and only the claim assumes more."""
+    own, claimed = stated.by_mechanism, stated.noise_multiplier
+    if own is None or claimed is None or own >= claimed or not all(one.judged for one in told.rounds):
+        return told
+    if any(one.multiplier < own / stated.reach * (1 - CLOSE) for one in told.rounds):
+        return told
+    first = CLAIM_ALONE.format(own=own, claimed=claimed)
+
+    def told_again(one: Finding) -> Finding:
+        if one.kind != Kind.TOO_LITTLE_NOISE:
+            return one
+        return dataclasses.replace(one, lines=(), says=f"{first} {one.says.replace(' is stated', ' is claimed')}")
+
+    return dataclasses.replace(told, findings=tuple(map(told_again, told.findings)))

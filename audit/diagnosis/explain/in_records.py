@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from audit.diagnosis.explain.broken_off import broken_off
-from audit.diagnosis.explain.dispatch import TRACERS, Stated, replayed
+from audit.diagnosis.explain.dispatch import TRACERS, Stated, blaming_the_claim, replayed
 from audit.diagnosis.explain.findings import Explanation, Finding, Kind
 from audit.diagnosis.explain.places import Frame
 from audit.diagnosis.explain.sentences import not_followed
@@ -67,7 +67,7 @@ def _told(mechanism: Any, neighbours: Neighbours, key: jax.Array, stated: Stated
         if entries(neighbours.with_record) > MOST_IN_BRIEF:
             return Explanation()
         follow = importlib.import_module(TRACERS["jax"]).follow
-        return follow(mechanism, neighbours, key=key, stated=stated, brief=True)
+        return blaming_the_claim(follow(mechanism, neighbours, key=key, stated=stated, brief=True), stated)
     if entries(neighbours.with_record) > MOST_ENTRIES:
         why = f"a dataset of more than {MOST_ENTRIES:,} numbers is not replayed; try a smaller pair"
         return Explanation(findings=(not_followed(why),))

@@ -128,6 +128,18 @@ def test_the_larger_of_what_is_claimed_and_told_is_stated(claimed, told):
     assert of_the_pair.noise_multiplier == 0.25
 
 
+@pytest.mark.parametrize(("own", "claimed", "blamed"), [(1.0, 2.0, True), (1.5, 2.0, False), (2.0, 1.5, False)])
+def test_a_claim_of_more_noise_than_the_mechanism_states_and_keeps_is_blamed_and_no_line(own, claimed, blamed):
+    step = mechanisms.mechanism(together, clip=1.0, noise_multiplier=own)
+    claim = guarantees.subsampled_gaussian(rate=1.0, noise_multiplier=claimed)
+    stated = stated_by(claim, step.parameters, ADDED)
+    (answer,), _ = line_answers(step, ADDED, key=KEY, stated=stated, brief=True)
+    (finding,) = explain(step, ADDED, key=KEY, claim=claim).findings
+    assert answer.says == finding.says
+    assert finding.says.startswith("The mechanism states a noise multiplier of 1 and the code keeps it") is blamed
+    assert bool(finding.lines) is not blamed
+
+
 def rounds(key, rows):
     return jax.vmap(together, in_axes=(0, None))(jax.random.split(key, 3), rows)
 
