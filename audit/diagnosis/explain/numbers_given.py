@@ -6,6 +6,8 @@ Python computes such numbers, so no equation of JAX and no operation of PyTorch 
 from __future__ import annotations
 
 import dataclasses
+import dis
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,6 +49,8 @@ class Call:
     """Those that it reads from a configuration which nobody hands over, as a global one."""
     handed: frozenset[tuple[str, float]] = frozenset()
     """Those that its caller may hand over, by themselves or inside of something: no defaults, and no global ones."""
+    unread: frozenset[str] = frozenset()
+    """Its arguments that it never reads."""
     callers: tuple[Frame, ...] = dataclasses.field(default=(), compare=False)
     """Lines of the user's that called it, the nearest first."""
 
@@ -65,6 +69,17 @@ class Call:
         if number % 1 and any(name and abs(value - number) <= SAME * number for name, value in self.numbers):
             return True
         return _near(number, [*deviations, *(one * other for one in deviations for other in bounds)])
+
+    def ignores(self, right: float, wrong: float) -> bool:
+        """Whether two of its arguments make the right number, one is the wrong one, and it never reads the other."""
+        read = [(name, value) for name, value in self.arguments if _near(wrong, [value]) and name not in self.unread]
+        left = [(name, value) for name, value in self.arguments if name in self.unread]
+        pairs = [(one, other) for one in read for other in left if _near(right, [one[1] * other[1]])]
+        return any(
+            kind.search(one[0]) and rest.search(other[0])
+            for one, other in pairs
+            for kind, rest in ((DEVIATIONS, BOUNDS), (BOUNDS, DEVIATIONS))
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +107,9 @@ def went_wrong(code: Callable[[], object], places: Iterable[Place], right: float
             if any(_is_among(wrong, call.held) for call in around):
                 # nobody who called it handed the number over
                 break
-            if any(call.has_deviation(right) and not call.has(wrong) for call in around):
+            if any(
+                call.has_deviation(right) and (not call.has(wrong) or call.ignores(right, wrong)) for call in around
+            ):
                 return Place(own=place.own[depth:])
     return None
 
@@ -230,8 +247,17 @@ def _call(frame: FrameType) -> Call:
         arguments=_numbers(handed),
         outside=_numbers(outside),
         handed=_numbers(inward),
+        unread=_unread(code),
         callers=around,
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _unread(code: CodeType) -> frozenset[str]:
+    loaded = [one.argval for one in dis.get_instructions(code) if "LOAD" in one.opname]
+    # one instruction may load two
+    read = {name for one in loaded for name in (one if isinstance(one, tuple) else (one,)) if isinstance(name, str)}
+    return frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]) - read - {*code.co_cellvars}
 
 
 def _is_inside(frame: FrameType) -> bool:

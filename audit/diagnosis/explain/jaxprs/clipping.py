@@ -181,9 +181,14 @@ def _size(value: Any) -> int:
 
 
 def clipped_alone(small: Release, large: Release) -> bool:
-    """Whether the record, multiplied by a number of its own, is no longer when it is larger: what grows is not it."""
+    """Whether the record, multiplied by a number of its own, is no longer when it is larger: what grows is not it.
+
+    A number of 1 has clipped nothing: then its gradient does not grow with it.
+    """
     one, other = small.weighted, large.weighted
-    return one is not None and other is not None and other.after <= GROWN * one.after
+    if one is None or other is None or min(one.by, other.by) > 1 - SLACK:
+        return False
+    return other.after <= GROWN * one.after
 
 
 def unbounded_releases(program: Program, plain: Run, grown: Sequence[Run], stated: Stated) -> list[Finding]:

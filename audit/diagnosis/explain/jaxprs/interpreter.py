@@ -395,8 +395,8 @@ class Lockstep:
             self.find(led(found(Kind.RANDOMNESS_FROM_DATA, draw=place, origin=told), key.since or place))
             raise CannotFollowError("random numbers that depend on the data are not the same on both sides", place)
         if not key.random:
-            if drawn.size == self.counts[1] and key.fixed is not None:
-                self.constant_choice = self.constant_choice or key.fixed
+            if drawn.size == self.counts[1]:
+                self.constant_choice = self.constant_choice or key.fixed or place
             return []
         each = drawn.size == self.counts[1] * max(1, key.a.size)
         chooses = not each if jnp.issubdtype(drawn.dtype, jnp.signedinteger) else each

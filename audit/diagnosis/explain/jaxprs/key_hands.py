@@ -20,13 +20,14 @@ from audit.diagnosis.explain.places import (
     Frame,
     Place,
     called,
+    function_around,
     is_nested,
     named_at,
     names_read,
     returned_from,
     statement_at,
 )
-from audit.diagnosis.explain.watched_code import is_theirs
+from audit.diagnosis.explain.watched_code import is_theirs, tell_calls
 from mechanisms.adapters.watched_calls import calls_told_to
 
 NOISE = re.compile("noise|gauss|perturb|jitter", re.IGNORECASE)
@@ -303,6 +304,19 @@ class Hands:
             self._copied.setdefault(id(key), _place([next((at for at in made if at is not None), line)]))
 
 
+def kept_at(code: Callable[[], object], place: Place) -> Place:
+    """From the line on whose function has a constant key that it is not given: of an object, or a global one."""
+    given: set[Frame] = set()
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and any(_is_key(value, jax.Array) for value in frame.f_locals.values()):
+            given.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+
+    tell_calls(code, watch)
+    depths = (depth for depth, frame in enumerate(place.own) if function_around(frame) not in given)
+    return Place(own=place.own[next(depths, 0) :])
+
+
 def _words_given(frame: FrameType) -> dict[str, Any]:
     code = frame.f_code
     given = {name: frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
@@ -352,9 +366,9 @@ def _keys_in(value: Any, deep: int) -> Iterator[Any]:
             yield from _keys_in(one, deep - 1)
 
 
-def _is_key(value: Any) -> bool:
-    """Whether it is one key, new or old, while JAX traces."""
-    if not isinstance(value, Tracer):
+def _is_key(value: Any, kind: type = Tracer) -> bool:
+    """Whether it is one key, new or old, while JAX traces; of kind ``jax.Array`` one that is known by then."""
+    if not isinstance(value, kind) or (kind is not Tracer and isinstance(value, Tracer)):
         return False
     typed = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
     return bool(typed or (value.dtype == np.uint32 and value.shape[-1:] == (2,)))

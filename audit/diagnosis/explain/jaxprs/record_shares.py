@@ -147,8 +147,13 @@ def uncovered(bends: frozenset[Slot], shares: Mapping[Slot, Share], releases: Se
     for slot in bends:
         share = shares.get(slot)
         own = [one for one in releases if share is not None and one.gain.since is share.gain.since]
-        if share is None or len(own) != 1 or own[0].weighted is not None:
+        # a number of 1 has clipped nothing
+        clipped = [one for one in own if one.weighted is not None and one.weighted.by < 1 - SLACK]
+        if share is None or len(own) > 1 or clipped:
             return 0.0
+        if not own:
+            # the number by which a sum is multiplied
+            continue
         times = own[0].gain.times / share.gain.times
         cost += float(np.square(share.length * times) / np.mean(own[0].variance))
     return float(np.sqrt(cost))

@@ -191,6 +191,8 @@ def too_little_noise(program: Program, runs: Sequence[Run], stated: Stated) -> l
     least, most = (side(deviation([release]) for release in releases) for side in (min, max))
     uneven = most > (1 + SLACK) * least
     carried = top.carried is not None and _kept_before(program, runs, due)
+    if late := [] if carried else _clipped_late(program, releases, stated, readers):
+        return late
     cause = _earlier(program, top, readers) if carried else _cause(program, releases, readers, stated, uneven=uneven)
     noisy = top.variance[top.variance > 0]
     bare = (top.variance.size - noisy.size, top.variance.size) if 0 < noisy.size < top.variance.size else None
@@ -287,10 +289,24 @@ def _cause(
 
 
 def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:
-    """Whether rounds in which nothing of an earlier one is left keep the promise."""
+    """Whether rounds keep the promise in which the record is not both in the batch and in what earlier ones left."""
     rounds = [releases for run in runs for releases in by_round(program, run).values()]
-    fresh = [own for own in rounds if cost(own) > 0 and not any(release.carried for release in own)]
+    fresh = [own for own in rounds if cost(own) > 0 and not any(release.joined_again for release in own)]
     return bool(fresh) and not any(falls_short(own, due) for own in fresh)
+
+
+def _clipped_late(program: Program, releases: Sequence[Release], stated: Stated, readers: set[Reader]) -> list[Finding]:
+    """That the record moves a sum by more than it may, where nothing has clipped it and the sum is changed later on."""
+    top = max(releases, key=lambda release: release.cost)
+    other = (top.carried, top.doubled, top.filled)
+    cut = any(weight.by < 1 - SLACK for release in releases for weight in release.weights)
+    moved, summed = sensitivity(releases), _summed(releases)
+    if top.nonlinear is None or cut or any(other) or abs(moved - summed) <= SLACK * moved:
+        return []
+    if stated.clip is None or not isinstance(top.origin, Place) or not _exceeds(releases, program, stated.clip):
+        return []
+    bounds = summed, program.reach * stated.clip
+    return [sentences.after_sum(at=top.nonlinear, origin=top.origin, readers=readers, grows=False, bounds=bounds)]
 
 
 def _summed(releases: Sequence[Release]) -> float:

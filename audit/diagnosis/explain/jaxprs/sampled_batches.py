@@ -11,6 +11,7 @@ from audit.diagnosis.explain.dispatch import MOST_RUNS, RISK, Stated
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.handed_over import RATES, handed_over
 from audit.diagnosis.explain.jaxprs.facts import Release
+from audit.diagnosis.explain.jaxprs.key_hands import kept_at
 from audit.diagnosis.explain.jaxprs.rounds import by_round, cost, first_round, is_judged
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
 from audit.diagnosis.explain.jaxprs.value import first, host
@@ -41,6 +42,7 @@ def always_there(program: Program, key: jax.Array, runs: Sequence[Run], stated: 
     taken = [at for at in fresh[0].lockstep.choices.taken if all(run.lockstep.choices.taken.get(at) for run in fresh)]
     origin = top.origin if isinstance(top.origin, Place) else top.at
     constant = runs[-1].lockstep.constant_choice
+    constant = None if constant is None else kept_at(program.trace_again, constant)
     by = taken[0] if taken else NOWHERE
     kept = None if taken else top.kept
     padded = None if taken or kept else first(one.filled for run in fresh for one in first_round(program, run))
