@@ -132,6 +132,12 @@ class ClipsTheMicrobatch(Microbatches):
         return clip_to(sum_of_clipped(WEIGHTS, part, shares, 1e9), BOUND)  # wrong
 
 
+class ForgetsTheMask(Microbatches):
+    def of_part(self, part, shares):
+        everybody = jnp.ones_like(shares)  # wrong
+        return sum_of_clipped(WEIGHTS, part, everybody, BOUND)
+
+
 def told(engine):
     step = mechanisms.mechanism(engine().train, releases="transcript", clip=BOUND, noise_multiplier=1.0)
     return explain(step, PAIR, key=jax.random.key(0), claim=CLAIM)
@@ -147,6 +153,7 @@ BUGS = [
     (KeepsAKey, KeepsAKey, Kind.IN_EVERY_BATCH),
     (MomentumBeforeNoise, MomentumBeforeNoise, Kind.TOO_LITTLE_NOISE),
     (ClipsTheMicrobatch, ClipsTheMicrobatch, Kind.CLIPPED_AFTER_SUM),
+    (ForgetsTheMask, ForgetsTheMask, Kind.IN_EVERY_BATCH),
 ]
 
 

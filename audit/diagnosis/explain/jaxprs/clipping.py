@@ -129,7 +129,9 @@ def made_longer(releases: Sequence[Release], due: float) -> tuple[Place, str] | 
         return None
     whole = float(np.linalg.norm([length for own in clipped for length in own]))
     if top.filled is not None:
-        return top.filled, f", since it takes the place of padding of {spelled(top.filled)} that counts in the sum"
+        lead = top.kept or top.filled
+        since = "" if top.kept is None else f", which the mask or weight of {spelled(lead)} takes"
+        return lead, f", since it takes the place of padding of {spelled(top.filled)} that counts in the sum{since}"
     longer, by = top.longer, top.weighted.at
     if longer.nearest == by.nearest and (called := handed_out(by, longer)).own:
         # one helper does both

@@ -47,7 +47,7 @@ from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import chosen
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host, lost_at
-from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS
+from audit.diagnosis.explain.jaxprs.weights import SAME_NUMBERS, even_along
 from audit.diagnosis.explain.places import Frame, Place, Reader, calls_of, spelled
 from audit.diagnosis.explain.sentences import found, led
 from audit.trials.library_files import is_library
@@ -203,7 +203,8 @@ class Lockstep:
         if a is b and name not in CALLBACKS and public and not is_key(a):
             # a number that is only moved was made where it was computed
             made = ins[0].at if name in SAME_NUMBERS and ins else None
-            return Value(a=a, b=a, at=made or place, public=True)
+            even = even_along(name, params, a, ins, place)
+            return Value(a=a, b=a, at=made or place, public=True, even=even)
         if self.first_round and any(value.calm for value in ins) and any(value.values for value in ins):
             raise FirstRoundEnded
         derived = self._derived or is_derived(equation)

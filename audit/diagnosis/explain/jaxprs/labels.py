@@ -120,7 +120,7 @@ def labelled(
     if out.differs and out.tag is None:
         out.since = known(differing, "since") or at
     out.alone = _alone(name, params, ins) if tag is None else None
-    weigh(name, out, ins, at, derived)
+    weigh(name, params, out, ins, at, derived)
     _sum_over_records(name, out, ins, differing, at)
     if out.differs:
         _differences(name, out, ins, differing, others, at, counts)

@@ -117,6 +117,8 @@ class Value:
     """Where each part of a record was last multiplied by a number of its own, other than by differentiation."""
     longer: Place | None = None
     """Where the record was last made longer after that."""
+    even: tuple[Place, int] | None = None
+    """Where one number was repeated along one axis, as in a mask of ones, and that axis."""
     steady: Place | None = None
     """Where a number for each record was made that neither draws nor what records hold decide, such as a mask."""
     kept: Place | None = None

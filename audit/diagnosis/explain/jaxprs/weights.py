@@ -31,7 +31,7 @@ KEEPS = SUMS | frozenset(
 """Equations that multiply nothing."""
 
 
-def weigh(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool) -> None:
+def weigh(name: str, params: dict[str, Any], out: Value, ins: Sequence[Value], at: Place, derived: bool) -> None:
     """Where each record is multiplied by a number of its own: where it is clipped, if it is."""
     if _is_own(out):
         groups = 1 if out.tag is None or out.tag.groups is None else np.shape(out.a)[out.tag.groups]
@@ -42,7 +42,7 @@ def weigh(name: str, out: Value, ins: Sequence[Value], at: Place, derived: bool)
         out.numbers = _numbers(out, ins, at, derived)
     if (_is_own(out) or out.differs) and np.ndim(out.b) and not (out.values or out.random or derived):
         out.steady = first(value.steady for value in ins) or at
-    out.kept = first(value.kept for value in ins) or (None if derived else _kept(name, ins, at))
+    out.kept = first(value.kept for value in ins) or (None if derived else _kept(name, params, ins, at))
     out.filled = _filled(name, out, ins, at)
     out.doubled = first(value.doubled for value in ins if value.differs)
     if out.doubled is None and name in ("gather", "concatenate") and out.values and out.tag and ins[0].tag:
@@ -93,9 +93,34 @@ def _numbers(out: Value, ins: Sequence[Value], at: Place, derived: bool) -> tupl
     return (*before, Number(at, own, first=not before))[-MOST_NUMBERS:]
 
 
-def _kept(name: str, ins: Sequence[Value], at: Place) -> Place | None:
+def even_along(
+    name: str, params: dict[str, Any], made: Any, ins: Sequence[Value], at: Place
+) -> tuple[Place, int] | None:
+    """Where one number was repeated along one axis, and that axis; of ``jnp.ones`` and of what only hands it on."""
+    before = ins[0].even if ins else None
+    if name == "broadcast_in_dim" and before is not None:
+        return before[0], params["broadcast_dimensions"][before[1]]
+    if name == "broadcast_in_dim":
+        return (at, 0) if np.ndim(ins[0].a) == 0 and np.ndim(made) == 1 else None
+    return before if name in SAME_NUMBERS and np.shape(ins[0].a) == np.shape(made) else None
+
+
+def _takes_all(name: str, params: dict[str, Any], mask: Value, record: Value, *, left: bool) -> bool:
+    """Whether a mask of one number takes all records alike."""
+    if mask.even is None or record.tag is None or not np.any(host(mask.a)):
+        return False
+    if name != "dot_general":
+        return np.ndim(mask.a) == np.ndim(record.b) and mask.even[1] == record.tag.axis
+    (summed, _) = params["dimension_numbers"]
+    return (mask.even[1], record.tag.axis) in zip(*(summed if left else summed[::-1]), strict=True)
+
+
+def _kept(name: str, params: dict[str, Any], ins: Sequence[Value], at: Place) -> Place | None:
     """Where a mask or weight was made that takes the record, if neither draws nor records decide it."""
     records = [value for value in ins if _is_own(value) and value.values]
+    for mask in ins if name in ("mul", "dot_general") else ():
+        if any(_takes_all(name, params, mask, record, left=mask is ins[0]) for record in records):
+            return None if mask.even is None else mask.even[0]
     masks = ins[:1] if name == "select_n" else ins if name in WEIGHING else ()
     for mask in masks:
         # a constant over a number of the record's, on one line, is no mask
