@@ -25,9 +25,11 @@ def counts_other_steps(claim: str, stated: int | None, taken: int | None) -> boo
 def require_matching(step: Mechanism | BatchMechanism, neighbours: Neighbours, claim: Claim) -> None:
     """Refuse a claim about other neighbours, about fewer records, or about more steps than are released."""
     if not claim.covers(neighbours.relation):
+        given = "relation" in neighbours.parameters
+        where = f" (an argument of the function that makes it; now {neighbours.relation!r})" if given else ""
         raise ValueError(
             f"the claim is for {claim.relation} neighbours but the pair differs by {neighbours.relation}; "
-            f"build the pair with relation={claim.relation!r} or restate the claim."
+            f"build the pair with relation={claim.relation!r}{where} or restate the claim."
         )
     if claim.group < neighbours.group:
         raise ValueError(

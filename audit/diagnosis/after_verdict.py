@@ -133,7 +133,8 @@ def _without_violation(asked: Asked, read_as: Neighbours | None) -> tuple[Diagno
             lines, _ = _lines(asked, brief=True)
     wrong = tuple(answer for answer in lines if answer.wrong)
     if wrong or not is_foreign(mechanism):
-        return wrong
+        # or why it was not replayed, or not to its end
+        return wrong or lines
     try:
         with contained():
             hints = _hints(_soon(asked), read_as)

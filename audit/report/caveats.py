@@ -116,15 +116,17 @@ OF_DATA = ("pair", "add_record", "replace_record", "zero_out")
 OF_GRADIENTS = ("gradient_canary", "worst_case_pair")
 """Pairs whose other records pull against the one that differs, unless told otherwise."""
 FEW_OTHERS = 4
+IN_JAX = "in JAX: gradient_canaries(weights).pair(data, relation=..., others='zero')"
 SECOND_PAIR = (
-    "Next, audit one or two records and a new one whose gradient points the other way and is many times longer "
-    "(docs/own-pair.md): it shows what many records hide."
+    "The other records have gradients too, and who joins the batch hides what one record does. Next, audit one or two "
+    "records and a new one whose gradient points the other way and is many times longer (docs/own-pair.md), or a "
+    f"canary among others whose gradients are zero ({IN_JAX})."
 )
 
 
 SILENT_PAIR = (
-    "Next, audit the same record among others whose gradients are zero (docs/own-pair.md): the sum varies with which "
-    "of these others join the batch, and that can hide missing noise."
+    f"Next, audit the same record among others whose gradients are zero (docs/own-pair.md; {IN_JAX}): the sum varies "
+    "with which of these others join the batch, and that can hide missing noise."
 )
 OPPOSED_PAIR = (
     "Next, audit the same record among others whose gradients point the other way (docs/own-pair.md): among zero ones "

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
-from audit.report.caveats import close_call, ended_early, other_than_told
+from audit.report.caveats import close_call, ended_early, other_than_told, second_pair
 from audit.report.diagnoses import heading, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.repeat import NOT_REPEATABLE
@@ -92,6 +92,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         )
     console.print(table)
     told, rest = reasons_told(records)
+    alike: dict[str, list[str]] = {}
     for record in records:
         said = [record.reason] if record in told else []
         if record.claim.error_exceeds(record.report_delta):
@@ -103,8 +104,11 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         said += [f"{other}."] if (other := other_than_told(record)) else []
         said += filter(None, (ended_early(record), close_call(record)))
         said += [NOT_REPEATABLE] if record.repeatable is False else []
-        if said:
-            console.print(f"{record.name}: " + "\n  ".join(said), highlight=False, markup=False)
+        said += [second_pair(record)] if record in told else []
+        if any(said):
+            alike.setdefault("\n  ".join(filter(None, said)), []).append(record.name)
+    for said, names in alike.items():
+        console.print(f"{', '.join(names)}: {said}", highlight=False, markup=False)
     if rest:
         console.print(rest, highlight=False)
 

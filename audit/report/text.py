@@ -94,10 +94,11 @@ def _broken_lines(record: AuditRecord) -> list[str]:
 def _code_lines(record: AuditRecord) -> list[str]:
     """The lines of code that look wrong: what a reader opens first; or why none was looked for."""
     with_lines = tuple(answer for answer in record.diagnoses if answer.lines)
-    said = looks_wrong(with_lines) + not_followed(record.diagnoses)
-    if record.verdict != "violation" and said:
-        return [f"  replay:  {REPLAYED}:", *(f"           {says}" for says in said)]
-    return [f"  line:    {says}" for says in said]
+    said, left = looks_wrong(with_lines), not_followed(record.diagnoses)
+    if record.verdict != "violation":
+        shown_wrong = [f"  replay:  {REPLAYED}:", *(f"           {says}" for says in said)] if said else []
+        return [*shown_wrong, *(f"  replay:  {says}" for says in left)]
+    return [f"  line:    {says}" for says in said + left]
 
 
 def _step_lines(record: AuditRecord) -> list[str]:

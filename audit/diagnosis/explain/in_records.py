@@ -25,6 +25,7 @@ MOST_ENTRIES = 20_000_000
 """Numbers in a dataset above which it is not replayed after a violation."""
 MOST_IN_BRIEF = 2**16
 """Numbers in a dataset above which JAX code is not replayed without a violation."""
+IN_FULL = "`dpsgd-audit explain` replays it"
 QUESTION = "which line?"
 AT_OURS = "what looks wrong is at a line of this toolkit's adapter and none of yours"
 SIMULATORS = "mechanisms.simulators"
@@ -61,11 +62,12 @@ def line_answers(
 
 def _told(mechanism: Any, neighbours: Neighbours, key: jax.Array, stated: Stated, brief: bool) -> Explanation:
     if is_foreign(mechanism) and mechanism.workers:
-        why = "code with workers is not replayed after a violation; `dpsgd-audit explain` replays it"
+        why = f"code with workers is not replayed after a violation; {IN_FULL}"
         return Explanation(findings=(not_followed(why),))
     if brief and mechanism.tracer == "jax":
         if entries(neighbours.with_record) > MOST_IN_BRIEF:
-            return Explanation()
+            why = f"without a violation a dataset of more than {MOST_IN_BRIEF:,} numbers is not replayed; {IN_FULL}"
+            return Explanation(findings=(not_followed(why),))
         follow = importlib.import_module(TRACERS["jax"]).follow
         return blaming_the_claim(follow(mechanism, neighbours, key=key, stated=stated, brief=True), stated)
     if entries(neighbours.with_record) > MOST_ENTRIES:

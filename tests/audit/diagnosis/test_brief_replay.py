@@ -16,6 +16,8 @@ from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.jaxprs import follow
 from audit.policies.fixed import Fixed
 from audit.procedure import run_audit
+from audit.report.table import print_table
+from audit.report.text import record_lines
 
 PAIR = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
 
@@ -72,3 +74,13 @@ def test_long_programs_are_not_replayed_in_brief(step, kind):
     own = mechanisms.mechanism(step)
     found = follow(own, PAIR, key=jax.random.key(0), stated=stated, brief=True).findings
     assert [one.kind for one in found] == [kind]
+
+
+def test_a_run_says_that_a_long_program_was_not_replayed(capsys):
+    record = audited(lambda key, rows: long(key, rows))
+    said = "without a violation so long a program is not replayed; `dpsgd-audit explain` replays it"
+    assert [answer.wrong for answer in record.diagnoses] == [False]
+    (line,) = (line for line in record_lines(record) if said in line)
+    assert line.startswith("  replay:  Not judged: ")
+    print_table((record,), suite_risk=0.05)
+    assert said in " ".join(capsys.readouterr().out.split())

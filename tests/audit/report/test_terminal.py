@@ -277,6 +277,10 @@ def test_terminal_and_markdown_say_what_a_passing_audit_would_have_found_whateve
     for claim in (violation.claim, sampled):
         for text in both(dataclasses.replace(right, claim=claim)):
             assert text.count("a Gaussian leak with mu 1.2 or more") == 1
+    print_table((right, dataclasses.replace(right, name="again")), suite_risk=0.05)
+    once = " ".join(capsys.readouterr().out.split())
+    assert once.count(told) == 1
+    assert f"{right.name}, again: {told}" in once
     for many in both(*(dataclasses.replace(right, name=str(i)) for i in range(6))):
         assert "mu 1.2 or more" not in many
         assert "The report says what the 6 audits without a violation would have found." in many

@@ -71,7 +71,9 @@ def _followed(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array, stat
         told = broken_off if isinstance(error, UNTRACEABLE) else own_error
         return Explanation(findings=(told(error),))
     if brief and not is_short(program):
-        raise CannotFollowError("its program is too long for a brief replay", NOWHERE)
+        raise CannotFollowError(
+            "without a violation so long a program is not replayed; `dpsgd-audit explain` replays it", NOWHERE
+        )
     return _explained(program, key, stated, brief=brief)
 
 
