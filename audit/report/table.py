@@ -81,8 +81,10 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     table.add_column("verdict")
     table.add_column("expected")
     for record in records:
+        # of a claim that was not built the suite's words say little, and may be long
+        against = "" if record.claim.source == NOT_BUILT else f"\n[dim]against {escape(record.claim.short())}[/dim]"
         table.add_row(
-            f"{escape(record.name)}\n[dim]against {escape(record.claim.short())}[/dim]",
+            f"{escape(record.name)}{against}",
             f"{record.trials:,}" if record.one_run is None else record.sample,
             proven_epsilon(record) + (f"\nat {record.report_delta:g}" if len(deltas) > 1 else ""),
             proven_delta(record),
@@ -94,7 +96,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     told, rest = reasons_told(records)
     alike: dict[str, list[str]] = {}
     for record in records:
-        said = [record.reason] if record in told else []
+        said = [record.reason.removeprefix(f"audit {record.name!r}: ")] if record in told else []
         if record.claim.error_exceeds(record.report_delta):
             said.append(f"claimed epsilon {record.claim.epsilon_at(record.report_delta)}.")
         said += [] if record.violated_at is None else [record.violated_at.says]
