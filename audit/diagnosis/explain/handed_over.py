@@ -132,28 +132,45 @@ def handed_apart(again: Callable[[int], None]) -> Callable[[places.Frame], bool]
 def _handings(code: Callable[[], object], number: float, names: re.Pattern[str]) -> list[Handing]:
     found: list[Handing] = []
     knowing: dict[FrameType, bool] = {}
+    arrived: dict[FrameType, dict[str, Any]] = {}
+
+    def first(frame: FrameType, name: str) -> tuple[FrameType, str]:
+        """The outermost function that a line gives it, under whatever name, and that hands on that argument."""
+        outer, lines = frame.f_back, callers(frame)
+        own = places.variable_handed(lines[0], frame.f_code, name) if lines and outer in arrived else ""
+        if outer is None or not own or not is_number(arrived[outer].get(own), number, NEAR):
+            return frame, name
+        given = _is_handed(outer, own) or _is_default(outer, own, number)
+        return first(outer, own) if given else (frame, name)
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
         outer = frame.f_back
         if event == "return":
             knowing.pop(frame, None)
-        if event != "call" or outer is None:
+            arrived.pop(frame, None)
+        if event != "call" or outer is None or not (is_theirs(frame) or is_theirs(outer)):
             return
-        own, called = is_theirs(frame), is_theirs(outer)
-        if not own and not called:
-            return
+        if is_theirs(frame):
+            arrived[frame] = dict(_arguments(frame, fields=False))
         given = [name for name, value in _arguments(frame) if names.search(name) and is_number(value, number, NEAR)]
-        lines = callers(frame) if given else ()
-        knowing[frame] = bool(lines) and places.may_hand(lines[0], frame.f_code, given[0])
+        knowing[frame] = bool(given) and _is_handed(frame, given[0])
         if given:
+            frame, name = first(frame, given[0])
+            handed = _is_handed(frame, name)
+            known = not handed or (frame.f_back is not None and knowing.get(frame.f_back, False))
             entered = frame.f_code.co_filename, frame.f_code.co_firstlineno
-            known = not knowing[frame] or knowing.get(outer, False)
-            computed = not knowing[frame] and _is_default(frame, given[0], number)
-            found.append(Handing(given[0], entered, lines, known, computed))
+            computed = not handed and _is_default(frame, name, number)
+            found.append(Handing(name, entered, callers(frame), known, computed))
 
     with calls_told_to(watch):
         code()
     return found
+
+
+def _is_handed(frame: FrameType, name: str) -> bool:
+    """Whether a line of the user's gives an argument its value."""
+    lines = callers(frame)
+    return bool(lines) and places.may_hand(lines[0], frame.f_code, name)
 
 
 def _numbers_handed(code: Callable[[], object]) -> dict[places.Frame, frozenset[float]]:

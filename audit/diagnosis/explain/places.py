@@ -161,13 +161,26 @@ def may_hand(frame: Frame, code: CodeType, name: str) -> bool:
 
     Calls of the function's name count, or all of them where it goes by another name there.
     """
-    many = code.co_varnames[: code.co_argcount]
-    position = many.index(name) - (many[0] in ("self", "cls")) if name in many else sys.maxsize
-    calls = [call for _, _, call in _holding(frame, (ast.Call,))]
-    calls = [call for call in calls if called(call) == code.co_name] or calls
+    calls, position = _calls_of(frame, code, name)
     named = any(keyword.arg in (None, name) for call in calls for keyword in call.keywords)
     placed = any(len(call.args) > position or any(isinstance(one, ast.Starred) for one in call.args) for call in calls)
     return named or placed or not calls
+
+
+def variable_handed(frame: Frame, code: CodeType, name: str) -> str:
+    """The variable that a call on a line hands over as an argument of a function; none where it computes a value."""
+    calls, position = _calls_of(frame, code, name)
+    given = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == name]
+    given += [call.args[position] for call in calls if len(call.args) > position]
+    return given[0].id if len(given) == 1 and isinstance(given[0], ast.Name) else ""
+
+
+def _calls_of(frame: Frame, code: CodeType, name: str) -> tuple[list[ast.Call], int]:
+    """The calls of a function on a line, and the place of an argument in them."""
+    many = code.co_varnames[: code.co_argcount]
+    position = many.index(name) - (many[0] in ("self", "cls")) if name in many else sys.maxsize
+    calls = [call for _, _, call in _holding(frame, (ast.Call,))]
+    return [call for call in calls if called(call) == code.co_name] or calls, position
 
 
 def _set_entry(frame: Frame, options: str, name: str) -> int | None:

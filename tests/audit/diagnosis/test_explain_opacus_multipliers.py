@@ -163,6 +163,42 @@ def by_a_helper(dataset, seed):
     return model
 
 
+def begun_with(dataset, many=5, nm=1.0, bound=CLIP):
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(dataset, batch_size=many)
+    return engine().make_private(
+        module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=nm, max_grad_norm=bound
+    )
+
+
+def by_an_innocent_helper(dataset, seed):
+    sigma = SIGMA
+    half = sigma / 2
+    parts = begun_with(
+        dataset,
+        nm=half,  # HERE
+    )
+    return fitted(*parts)
+
+
+def by_two_helpers(dataset, seed):
+    def begin(strength):
+        return begun_with(dataset, 5, strength)
+
+    parts = begin(SIGMA / 2)  # HERE
+    return fitted(*parts)
+
+
+def by_a_helper_that_halves(dataset, seed):
+    def begin(strength):
+        strength = strength / 2
+        return begun_with(dataset, 5, strength)  # HERE
+
+    parts = begin(SIGMA)
+    return fitted(*parts)
+
+
 HELPERS = {by_a_default: private}
 WRONG = [
     in_the_loop_itself,
@@ -174,6 +210,9 @@ WRONG = [
     by_a_field,
     by_a_default,
     by_a_helper,
+    by_an_innocent_helper,
+    by_two_helpers,
+    by_a_helper_that_halves,
 ]
 
 
