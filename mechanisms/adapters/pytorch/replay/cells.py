@@ -64,6 +64,8 @@ class Event:
     exact: bool = True
     superseded: bool = False
     """Whether it is only seen as a part of another."""
+    told: bool = False
+    """Whether it is a sum whose records brought their noise along, released where it was told."""
     parts: tuple[Event, ...] = ()
     """The releases that it is a sum of."""
 
@@ -166,6 +168,11 @@ class Cell:
     def noise(self) -> bool:
         """Whether it holds noise and nothing of the data."""
         return self.terms is not None and not self.data
+
+    @property
+    def shares(self) -> bool:
+        """Whether single records brought noise along, which is known still: what is told of their sum is a release."""
+        return self.data and bool(self.noised) and self.terms is not None
 
     @property
     def covered(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from mechanisms.adapters.pytorch.replay import comparing
 from mechanisms.adapters.pytorch.replay.cells import Cell
@@ -21,12 +21,19 @@ DECIDES = (
     "what is released depends on a number of the data that Python reads, as a branch on a loss does; here both "
     "datasets take the same way"
 )
+OUTSIDE = "{} goes through NumPy or Python's own numbers, where the noise that reaches it is not followed"
 
 
-def differing(one: Run, other: Run, exceeds: Callable[[Stack], bool]) -> tuple[list[Fact], bool]:
+def differing(
+    one: Run,
+    other: Run,
+    exceeds: Callable[[Stack], bool],
+    reached: Callable[[bool], Container[str]],
+) -> tuple[list[Fact], bool]:
     """The facts, and whether something differs that cannot be looked through.
 
-    ``exceeds`` says whether single records that get noise at a place are not bounded there.
+    ``exceeds`` says whether single records that get noise at a place are not bounded there, ``reached`` which outputs
+    change with noise that is not followed: with any, or only with what left PyTorch before data came back.
     """
     if one.releases.ended or other.releases.ended:
         return [], False
@@ -60,6 +67,9 @@ def differing(one: Run, other: Run, exceeds: Callable[[Stack], bool]) -> tuple[l
                 changed.setdefault(stops[-1], f", and decide which value {name} has")
             else:
                 unseen.append(_fact(UNSEEN, why=f"{name} is another released value on each of the two datasets"))
+        elif name in reached(not cell.summed):
+            opaque = True
+            unseen.append(_fact(UNSEEN, {"at": cell.summed}, why=OUTSIDE.format(name)))
         else:
             bare[_without_noise(cell, other)].append(name)
     told = [_fact(CHANGED, {"at": at}, origin=origin) for at, origin in changed.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -79,10 +79,20 @@ class Bank:
     def changed(self, slot: Slot, number: float) -> Bank:
         """The same values, but another number for the record in one of the draws."""
         assert self.place is not None
-        copy = Bank(self.place, taken=self.taken, company=self._company)
-        copy._values = dict(self._values)
+        copy = self._copy()
         value = copy._values[slot] = self._values[slot].clone()
         value.view(-1)[self.place.index if value.numel() > 1 else 0] = number
+        return copy
+
+    def scaled(self, factors: Mapping[Slot, float]) -> Bank:
+        """The same values, but those of some draws multiplied."""
+        copy = self._copy()
+        copy._values |= {slot: self._values[slot] * by for slot, by in factors.items() if slot in self._values}
+        return copy
+
+    def _copy(self) -> Bank:
+        copy = Bank(self.place, taken=self.taken, company=self._company)
+        copy._values = dict(self._values)
         return copy
 
     def picks(self, name: str, value: torch.Tensor) -> bool:

@@ -41,8 +41,12 @@ class Joint:
 
     @functools.cached_property
     def bare(self) -> Blocks:
-        """Those of the blocks with a direction without noise: of one release, if the record moves along it."""
-        alone = [len(self.owners(block.places)) == 1 for block in self.blocks]
+        """Those of the blocks with a direction without noise: of one release, if the record moves along it.
+
+        So of sums that are told with the noise of their records: two may be made of one.
+        """
+        owners = [self.owners(block.places) for block in self.blocks]
+        alone = [len(own) == 1 or all(event.told for event in own) for own in owners]
         return [
             block
             for block, own in zip(self.blocks, alone, strict=True)

@@ -45,6 +45,18 @@ def drawn(name: str, first: int, shape: Sequence[int]) -> Terms:
     return _deviation(math.sqrt(variance), shape) if known is None else known
 
 
+def made_alike(one: Terms, other: Terms) -> bool:
+    """Whether the noise of two runs is made of as many numbers, drawn in the same order, with the same coefficients."""
+    if one.numbers is None or other.numbers is None:
+        return False
+    # what a sum of tensors without noise has room for is none
+    one, other = (terms.without(terms.times == 0) or terms for terms in (one, other))
+    if one.times.shape != other.times.shape:
+        return False
+    later = (one.numbers - other.numbers)[one.times != 0]
+    return bool(np.allclose(one.times, other.times)) and bool(np.all(later == later[:1]))
+
+
 def _deviation(deviation: float, shape: Sequence[int]) -> Terms:
     """Of coordinates of which nobody knows the numbers."""
     return Terms(None, np.full((*shape, 1), deviation))

@@ -37,6 +37,7 @@ class Meeting:
     value: torch.Tensor
     noise: torch.Tensor
     result: torch.Tensor
+    round: int = 0
 
 
 class Releases:
@@ -160,6 +161,46 @@ class Releases:
                 self.choosing |= cell.draws
         return begun
 
+    def keep_told(self, name: str, value: torch.Tensor, cell: Cell) -> None:
+        """Remember a sum whose records brought their noise along, for a run beside this one."""
+        self._keep(("told", name), Meeting(value, torch.zeros_like(value), value), cell.round)
+
+    def brought(self, cell: Cell, terms: Terms, value: torch.Tensor, other: torch.Tensor) -> bool:
+        """A sum whose records brought their noise along is told: one release, if all that the record moves has some."""
+        difference = (value - other).float()
+        apart = _is_moved(value, other, difference)
+        if bool((apart & (variance_in(terms) == 0)).any()):
+            return False
+        covering = cell.draws & self.noise
+        event = Event(
+            stack=cell.noised,
+            origin=cell.summed or cell.noised,
+            draw=cell.drawn,
+            # other tensors of its round may be told already
+            round=cell.round or self.round,
+            difference=difference,
+            terms=terms,
+            shared=() if terms.plain else cell.noised,
+            mixed=cell.mixed,
+            bent=cell.bent,
+            **{name: getattr(cell, name) for name in PASSED_ON},
+            sized=cell.sized,
+            covering=frozenset(covering),
+            choosing=cell.draws - covering,
+            moved=bool(apart.any()),
+            result=other,
+            told=True,
+        )
+        self._fresh |= event.round == self.round
+        self._record(event, cell)
+        return True
+
+    def _record(self, event: Event, cell: Cell) -> None:
+        self.events.append(event)
+        if event.moved:
+            self.covering |= event.covering
+            self.choosing |= cell.draws
+
     def combined(self, done: Operation) -> tuple[Event, ...]:
         """Noisy parts that are added up before anything is made of them are one release with all their noise."""
         events = [event for event in done.events if not event.consumed]
@@ -203,6 +244,11 @@ class Releases:
             elif others:
                 one.exact = False
 
+    @property
+    def told(self) -> set[tuple[Stack, int]]:
+        """Where noise was added to what reaches an output, and in which rounds."""
+        return {(leaf.stack, leaf.round) for event in self._told for leaf in event.leaves}
+
     def _follows(self, event: Event) -> bool:
         """Whether a sum of releases is made of nothing but what reaches an output."""
         return bool(event.parts) and all(part in self._told or self._follows(part) for part in event.parts)
@@ -226,13 +272,13 @@ class Releases:
                 event.exact = False
         return found
 
-    def _keep(self, slot: Slot, meeting: Meeting) -> None:
+    def _keep(self, slot: Slot, meeting: Meeting, number: int = 0) -> None:
         self._stored += 3 * meeting.result.numel()
         if self._stored > MOST_STORED:
             self.ended = True
             raise Enough
         value, drawn, result = (part.clone() for part in (meeting.value, meeting.noise, meeting.result))
-        self.meetings[slot] = Meeting(value, drawn, result)
+        self.meetings[slot] = Meeting(value, drawn, result, number or self.round)
 
     def _compare(self, slot: Slot, meeting: Meeting, terms: Terms, done: Operation, cell: Cell, covering: Cell) -> bool:
         """Whether this is a release: rows of records that are still apart are none."""
@@ -292,10 +338,7 @@ class Releases:
             result=other.result,
             standard=(meeting.noise / variance.sqrt()).flatten()[:MOST_COMPARED],
         )
-        self.events.append(event)
-        if event.moved:
-            self.covering |= covering.draws
-            self.choosing |= cell.draws
+        self._record(event, cell)
         return True
 
     def _released_before(self, result: torch.Tensor, difference: torch.Tensor) -> Event | None:

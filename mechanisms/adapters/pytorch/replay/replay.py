@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from mechanisms.adapters.pytorch.replay import comparing, joint_noise, mixing
-from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, SWAYS, Numbers, differing
+from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, Numbers, differing
 from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches
@@ -20,6 +17,7 @@ from mechanisms.adapters.pytorch.replay.runs import Runs
 from mechanisms.adapters.pytorch.replay.sampling import Nobody, Sampler, lines_run, turned_away, without_noise
 from mechanisms.adapters.pytorch.replay.short_rounds import is_uneven, near_the_bound, short_parts, short_rounds
 from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.unseen_noise import beside_tensors
 from mechanisms.adapters.pytorch.streams import stream_of
 
 FACTOR = 50.0
@@ -31,6 +29,12 @@ NEGLIGIBLE = 1000.0
 COMPANY = ((True, True, False), (True, True, True, *[False] * 61))
 """Which of the first other records a Poisson batch holds, look by look: the record begins a group of its own in a batch
 of n or of n + 1 records, and padding shows in a small one."""
+CERTAIN = frozenset(("not_followed", "key_used_twice", "in_every_batch", "sampled_otherwise"))
+"""Kinds of facts that do not follow from numbers of Python's."""
+BESIDE = (
+    "noise drawn here is added by NumPy or among Python's own numbers, which are not followed, and what it changes may "
+    "be covered by it"
+)
 MOST_TWICE = 2**20
 """Numbers in the outputs of code that is looked at twice."""
 
@@ -39,7 +43,29 @@ class Replay(Runs):
     """What the runs of one piece of code on a pair show together."""
 
     def seen(self) -> Seen:
-        """Run and compare."""
+        """Run and compare: only the rounds before noise meets data where nobody sees it, if more look wrong."""
+        seen, one = self._seen(), self._one
+        certain = tuple(fact for fact in seen.facts if fact.kind in CERTAIN)
+        left = None if one is None or certain == seen.facts else beside_tensors(one, self._bank, self._on_draws)
+        if one is None or self._full is None or left is None:
+            return seen
+        (where, number), told = left, self._full.releases.told
+        beside = Fact(kind="not_followed", stacks={"drawn": where}, words={"why": BESIDE})
+        if number == 1:
+            return dataclasses.replace(seen, facts=(*certain, beside), costs=())
+        later = number <= one.releases.round
+        if later:
+            self._facts, self._most = [], number - 1
+            seen = self._seen()
+        facts = [*certain, *seen.facts] if later else [fact for fact in seen.facts if fact.kind != CHANGED]
+        # more noise may have met what reaches no output as it was
+        costs = [(fact.words.get("cost"), fact) for fact in facts]
+        kept = [fact for cost, fact in costs if cost is None or (cost.top.stack, cost.number) in told]
+        judged = seen.judged and len(kept) == len(facts)
+        changed = later or len(kept) < len(seen.facts)
+        return dataclasses.replace(seen, facts=(*kept, beside), judged=judged) if changed else seen
+
+    def _seen(self) -> Seen:
         one, other = self._pair()
         self._one, self._full = one, other
         self._about_randomness(one, other)
@@ -68,7 +94,8 @@ class Replay(Runs):
         reused = all(fact.kind == "key_used_twice" for fact in self._facts)
         own = {self._seed, stream_of(self._seed)}
         if reused and not joint_noise.drawn_by_the_seed(other, own) and (again := self._of_another_seed()) is not None:
-            found = joint_noise.same_in_every_run(other, again, comparing.together([*other.outputs]))
+            names = [*other.outputs] or ["what is released"]
+            found = joint_noise.same_in_every_run(other, again, comparing.together(names))
             self._facts += self._constant(other, found)
         elsewhere = any(other.draws[number].seed not in own for number in joint_noise.picking(other))
         if self._rate is not None and not self._facts and elsewhere and (again := self._of_another_seed()) is not None:
@@ -136,15 +163,6 @@ class Replay(Runs):
         stacks = {"skipped": turned_away(event.stack, lines), "noisy": event.stack}
         return (Fact(kind="released_without_noise", stacks=stacks, words={"leaf": "A round whose batch is empty"}),)
 
-    def outputs(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None:
-        """What both sides release on the same draws, nothing made equal; None where PyTorch draws nothing."""
-        one, _ = self._pair()
-        if not one.draws:
-            return None
-        runs = one, self._run(self._with, None)
-        first, second = ({name: out.value for name, out in run.outputs.items()} for run in runs)
-        return first, second
-
     def _answer(self, one: Run, other: Run, costs: Sequence[Cost]) -> Seen:
         opaque = tuple(dict.fromkeys([*one.lost, *other.lost]))
         if one.releases.ended:
@@ -202,25 +220,17 @@ class Replay(Runs):
         else:
             self._say("not_followed", {}, why="the two datasets do not take the same steps")
 
-    def _noise_of_each(self, one: Run, other: Run) -> Stack:
-        """Where noise is drawn more often with the record, whatever numbers Python reads: for each record."""
-        before, after = map(_at_first, (one, other))
-        if not before <= after or len(extra := after - before) != 1:
-            return ()
-        for sway in SWAYS:
-            run = self._further(self._without, None, swayed=dict.fromkeys(one.ledger.read, sway))
-            if run is None or _at_first(run) != before:
-                return ()
-        (where,) = extra
-        return where if where in {one.draws[number].stack for number in one.releases.noise} else ()
-
     def _last_round(self) -> float:
         """Up to which both sides start each round alike: what no noise is seen to cover moves every later record."""
         return 1 if {"released_without_noise", "not_followed"} & {fact.kind for fact in self._facts} else math.inf
 
     def _about_outputs(self, one: Run, other: Run) -> bool:
         """What still differs at the end; whether something does that cannot be looked through."""
-        told, unseen = differing(one, other, lambda noised: self._exceeds_its_noise(noised, one, other))
+        told, unseen = differing(
+            one, other, lambda noised: self._exceeds_its_noise(noised, one, other), self._reached(one)
+        )
+        if other.more_noise and (draw := self._noise_of_each(one, other)):
+            told = [Fact(kind="noise_scale_from_data", stacks={"each": draw})]
         self._facts += told
         return unseen
 
@@ -384,17 +394,7 @@ class Replay(Runs):
 
     def _changes(self, one: Run, run: Run, scale: float) -> bool:
         """Whether a record of another size changes a released value, where the record as it is shows nothing."""
-        told, _ = ([], False) if self._facts else differing(one, run, lambda noised: False)
+        told, _ = ([], False) if self._facts else differing(one, run, lambda noised: False, self._reached(one))
         changed = [self._numbers(one, run).beside(fact) for fact in told if fact.kind == CHANGED]
         self._facts += [dataclasses.replace(fact, words={**fact.words, "scale": scale}) for fact in changed]
         return bool(changed)
-
-    def _moves_without_draws(self, one: Run) -> bool:
-        """Whether another seed changes something although every draw that is seen stays as it was."""
-        again = self._further(self._without, None, seed=self._seed + 1)
-        return again is None or comparing.releases_differ(one, again)
-
-
-def _at_first(run: Run) -> collections.Counter[Stack]:
-    """How often each place draws in the first round: later ones may have other batches."""
-    return collections.Counter(draw.stack for draw in run.draws if draw.round == 1)

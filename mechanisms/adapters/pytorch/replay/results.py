@@ -5,16 +5,17 @@ from __future__ import annotations
 import collections
 import dataclasses
 
+import numpy as np
 import torch
 
 from mechanisms.adapters.pytorch.replay import noise
 from mechanisms.adapters.pytorch.replay.cells import Cell, Memory, Operation
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
-from mechanisms.adapters.pytorch.replay.noise import WEIGHING, bends, multiple, record_sum
+from mechanisms.adapters.pytorch.replay.noise import PRODUCTS, WEIGHING, bends, multiple, record_sum
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.releases import Releases
 from mechanisms.adapters.pytorch.replay.stacks import Stack, in_backward
-from mechanisms.adapters.pytorch.replay.storages import covers, laid
+from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, nothing
 from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number, by_python, measured, weighed
 
 RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))
@@ -60,6 +61,8 @@ class Results:
         """The same over the deviation of that noise."""
         self.choosing: set[int] = set()
         """Draws that chose something."""
+        self.used: set[int] = set()
+        """Draws of noise that an operation used together with data, or that are initial weights."""
         self.cuts: dict[int, Cut] = {}
         """Where drawn numbers were compared, by their draw."""
         self.read: set[tuple[str, int]] = set()
@@ -107,13 +110,16 @@ class Results:
             # noise that is cut to whole numbers is none whose deviation is known; a mask of it is a choice
             cut = done.out.dtype != torch.bool and (done.opaque or (bool(noisy) and done.name in noise.SAME))
             return Cell(draws=done.draws, drawn=done.where, opaque=cut)
-        both = len(done.args) > 1 and all(isinstance(part, torch.Tensor) for part in done.args[:2])
         records = [cell for cell in done.cells if cell.data]
-        if noisy and both and done.name in noise.ADDING and all(cell.summed for cell in records):
+        for _, cell in noisy if records else ():
+            self.used |= cell.draws
+        both = len(done.args) > 1 and all(isinstance(part, torch.Tensor) for part in done.args[:2])
+        brought = any(cell.shares for cell in records)
+        if noisy and both and not brought and done.name in noise.ADDING and all(cell.summed for cell in records):
             found = self.releases.met(done)
             if found is not None:
                 return self._on_records(done, found) if found.data else found
-        if both and done.name in noise.ADDING and (more := self.releases.more(done)) is not None:
+        if both and not brought and done.name in noise.ADDING and (more := self.releases.more(done)) is not None:
             return more
         # a number that depends on the data scales noise, which the release shows; rows of data weigh nothing
         numbers = all(part.numel() == 1 or (cell.summed and not cell.ragged) for part, cell in done.pairs if cell.data)
@@ -126,7 +132,8 @@ class Results:
                 # a drawn tensor that weighs records is a weight
                 self.memory.put(part, Cell(draws=cell.draws))
         found = self._data(done)
-        found.opaque |= bool(noisy) and done.name not in WEIGHING
+        if brought or (noisy and done.name not in WEIGHING):
+            self._bring(done, found)
         return self._on_records(done, found) if noisy and both and done.name in noise.ADDING else found
 
     def _cut(self, done: Operation) -> None:
@@ -136,9 +143,24 @@ class Results:
         cut = Cut(done.where, limit, sized, done.out.dtype == torch.bool and bool(done.out.all()))
         self.cuts |= {number: cut for number in done.draws if number not in self.cuts}
 
+    def _bring(self, done: Operation, found: Cell) -> None:
+        """Noise of single records is known still where all is linear; elsewhere it goes a way that is not followed."""
+        linear = done.name in noise.ADDING | noise.SAME | noise.MOVING | {"sum", "mean"}
+        linear |= done.name in noise.SCALING | PRODUCTS and len(done.pairs) == 1
+        linear &= all(part.is_floating_point() and not cell.released for part, cell in done.pairs if cell.data)
+        terms = noise.followed(done) if linear and not any(cell.covered for cell in done.cells) else None
+        if terms is None or not np.isfinite(terms.variance).all():
+            found.opaque = True
+            return
+        self.releases.noise |= {number for cell in done.cells if cell.noise for number in cell.draws}
+        found.terms = laid(done.out, terms, nothing(elements(done.out)))
+        found.drawn = next((cell.drawn for cell in done.cells if cell.terms is not None and cell.drawn), ())
+        found.sized = tuple(dict.fromkeys(place for cell in done.cells for place in cell.sized))
+
     def _on_records(self, done: Operation, found: Cell) -> Cell:
         """Noise on single records."""
-        rows = [part.detach().reshape(len(part), -1) for part, cell in done.pairs if cell.data and part.numel()]
+        own = [part.detach() for part, cell in done.pairs if cell.data and part.numel()]
+        rows = [part.reshape(len(part) if part.dim() else 1, -1) for part in own]
         length = max(float(part.norm(dim=1).max()) for part in rows)
         deviation = max(float(done.variance(part).max().sqrt()) for part, cell in done.pairs if cell.noise)
         self.noised[done.where] = max(length, self.noised[done.where])

@@ -13,13 +13,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from mechanisms.adapters.noise_terms import Terms
 from mechanisms.adapters.pytorch.replay import draws, noise
-from mechanisms.adapters.pytorch.replay.cells import Cell, Operation, merged, overwritten
+from mechanisms.adapters.pytorch.replay.cells import Cell, Operation, merged, overwritten, terms_of
 from mechanisms.adapters.pytorch.replay.records import rows_read
 from mechanisms.adapters.pytorch.replay.releases import Enough
 from mechanisms.adapters.pytorch.replay.results import Results
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
-from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, nothing, tensors_among
+from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, nothing, tensors_among, variance_in
 from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number
 
 Sway = tuple[float, float]
@@ -36,6 +37,8 @@ class Output:
 
     value: torch.Tensor
     cell: Cell | None
+    terms: Terms
+    """Of its noise."""
 
 
 class Run(Results, TorchDispatchMode):
@@ -55,6 +58,9 @@ class Run(Results, TorchDispatchMode):
     ):
         TorchDispatchMode.__init__(self)
         Results.__init__(self, reference, bank.place)
+        self.more_noise = False
+        """Whether the noise that records bring along adds up to another deviation than in the reference."""
+        self._told_before = {} if reference is None else reference.outputs
         self._bank, self._seedings = bank, seedings
         self.draws: list[draws.Draw] = []
         self.seeds: dict[draws.Slot, tuple[int, Stack]] = {}
@@ -85,6 +91,8 @@ class Run(Results, TorchDispatchMode):
         self._reads: dict[tuple[int, int, int], set[int]] = collections.defaultdict(set)
         self._chosen = False
         """Whether something was drawn that chooses the first batch."""
+        self.lifted = 0
+        """Draws before data last came from NumPy or from Python's numbers."""
         self._swayed, self._turns = swayed or {}, 0
         self._reading = 0
 
@@ -98,10 +106,29 @@ class Run(Results, TorchDispatchMode):
         """The code releases this."""
         value = torch.as_tensor(tensor).detach()
         cell = self.memory.get(value)
-        self.outputs[name] = Output(value.clone(), None if cell is None else dataclasses.replace(cell))
+        terms = terms_of(cell, value)
+        if cell is not None and cell.shares:
+            if name in self._told_before:
+                cell = self._release(value, cell, terms, self._told_before[name])
+            else:
+                self.releases.keep_told(name, value, cell)
+        self.outputs[name] = Output(value.clone(), None if cell is None else dataclasses.replace(cell), terms)
         self.releases.close(frozenset() if cell is None else cell.draws)
         if cell is not None:
             self.releases.put_out(cell)
+
+    def _release(self, value: torch.Tensor, cell: Cell, terms: Terms, before: Output) -> Cell:
+        """A sum whose records brought their noise along is told: it becomes that of the reference, if that is known."""
+        known = before.value.shape == value.shape and 0 not in value.stride()
+        known &= not (cell.opaque or before.cell is None or before.cell.opaque)
+        self.more_noise |= known and not torch.equal(variance_in(terms), variance_in(before.terms))
+        alike = known and noise.made_alike(terms, before.terms)
+        if not alike or not self.releases.brought(cell, terms, value, before.value):
+            return dataclasses.replace(cell, opaque=True)
+        value.copy_(before.value)
+        released = Cell(released=True, draws=cell.draws, events=(self.releases.events[-1],))
+        self.memory.put(value, released)
+        return released
 
     def follow(self, code: Callable[[], None]) -> None:
         """Run it to its end, or as far as it can be kept."""
@@ -149,6 +176,7 @@ class Run(Results, TorchDispatchMode):
             self._constants.put(out, Cell(drawn=stack()))
         if name == "lift_fresh" and not cells and tensors[0].numel() > 1:
             # made of NumPy's numbers or Python's
+            self.lifted = len(self.draws)
             self.memory.put(out, Cell(data=True))
         elif cells:
             try:
@@ -228,6 +256,7 @@ class Run(Results, TorchDispatchMode):
         found = self.memory.get(tensor)
         if found is not None and found.noise and not found.released and isinstance(tensor, torch.nn.Parameter):
             # initial weights are drawn, and public
+            self.used |= found.draws
             self.memory.put(tensor, None)
             return None
         return found

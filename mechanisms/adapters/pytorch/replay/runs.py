@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import math
 from collections.abc import Callable, Set
 from typing import Any
 
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mechanisms.adapters.joining_rate import LARGEST_UNIFORM
-from mechanisms.adapters.pytorch.replay.comparing import holding, together, took_part
+from mechanisms.adapters.pytorch.replay.comparing import holding, releases_differ, together, took_part
+from mechanisms.adapters.pytorch.replay.differing_outputs import SWAYS
 from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings, Slot
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.records import place_of_record, tensors_in
 from mechanisms.adapters.pytorch.replay.run import Run, Sway
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.storages import tensors_among
+from mechanisms.adapters.pytorch.replay.unseen_noise import outputs_reached
 from mechanisms.adapters.pytorch.streams import generators_kept, seed_all
 
 ATTEMPTS = 4
@@ -49,6 +53,8 @@ class Runs:
         self._full: Run | None = None
         """On the dataset that lacks the record and on that which has it, as they are."""
         self._facts: list[Fact] = []
+        self._most = math.inf
+        """The last round that is followed."""
 
     def _say(self, kind: str, stacks: dict[str, Stack], **words: Any) -> None:
         self._facts.append(Fact(kind=kind, stacks=stacks, words=words))
@@ -63,11 +69,11 @@ class Runs:
         seedings: Seedings | None = None,
         bank: Bank | None = None,
         swayed: dict[Stack, Sway] | None = None,
-        rounds: float = math.inf,
+        rounds: float | None = None,
         wanted: Set[Slot] = frozenset(),
     ) -> Run:
         run = Run(bank or self._bank, reference, seedings, swayed)
-        run.releases.most, run.ledger.wanted = rounds, wanted
+        run.releases.most, run.ledger.wanted = rounds or self._most, wanted
         run.mark(tensors_in(dataset))
         with generators_kept():
             if stirred and seed is not None:
@@ -115,6 +121,43 @@ class Runs:
 
     def _of_another_seed(self) -> Run | None:
         return self._further(self._with, None, seed=self._seed + 1, stirred=True, seedings=Seedings())
+
+    def outputs(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] | None:
+        """What both sides release on the same draws, nothing made equal; None where PyTorch draws nothing."""
+        one, _ = self._pair()
+        if not one.draws:
+            return None
+        runs = one, self._run(self._with, None)
+        first, second = ({name: out.value for name, out in run.outputs.items()} for run in runs)
+        return first, second
+
+    def _noise_of_each(self, one: Run, other: Run) -> Stack:
+        """Where noise is drawn more often with the record, whatever numbers Python reads: for each record."""
+        before, after = map(_at_first, (one, other))
+        if not before <= after or len(extra := after - before) != 1:
+            return ()
+        for sway in SWAYS:
+            run = self._further(self._without, None, swayed=dict.fromkeys(one.ledger.read, sway))
+            if run is None or _at_first(run) != before:
+                return ()
+        (where,) = extra
+        return where if where in {one.draws[number].stack for number in one.releases.noise} else ()
+
+    def _moves_without_draws(self, one: Run) -> bool:
+        """Whether another seed changes something although every draw that is seen stays as it was."""
+        again = self._further(self._without, None, seed=self._seed + 1)
+        return again is None or releases_differ(one, again)
+
+    def _reached(self, one: Run) -> Callable[[bool], frozenset[str]]:
+        return functools.cache(lambda by_any: outputs_reached(one, self._bank, self._on_draws, by_any=by_any))
+
+    def _on_draws(self, bank: Bank) -> Run | None:
+        return self._further(self._without, None, bank=bank)
+
+
+def _at_first(run: Run) -> collections.Counter[Stack]:
+    """How often each place draws in the first round: later ones may have other batches."""
+    return collections.Counter(draw.stack for draw in run.draws if draw.round == 1)
 
 
 class _First(TorchDispatchMode):
