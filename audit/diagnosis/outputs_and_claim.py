@@ -16,7 +16,7 @@ from audit.diagnosis.noise_and_batches import SHARE as NOISE_OF_BATCHES
 from audit.diagnosis.noise_and_batches import noise_elsewhere
 from audit.diagnosis.presence import bare_values
 from audit.diagnosis.step_moves import step_moves
-from audit.diagnosis.telling_event import telling_event
+from audit.diagnosis.telling_event import takes_few_values, telling_event
 from audit.diagnosis.told_by_record import adds_noise, law
 from audit.diagnosis.whole_release import about_whole_release
 from audit.power.less_noise import Sampled, sampled
@@ -45,6 +45,11 @@ def of_the_claim(asked: Asked, risk: float, *, place: int = 0, whole: bool = Tru
         clear = clear or bare_values(first, second, layout=layout, risk=share)
         if clear is not None:
             return (clear,)
+        limits = {"epsilon": claim.epsilon, "delta": asked.record.report_delta}
+        event = telling_event(first, second, **limits, risk=share) if asked.broken else None
+        if event is not None and takes_few_values(first, second):
+            # of such a release means and deviations say little
+            return (event,)
         epsilon = positive(claim.parameters.get("epsilon"))
         noise = about_whole_release(first, second, law=law(asked.record), epsilon=epsilon, risk=share) if whole else ()
         if any(found.wrong for found in noise):
@@ -68,10 +73,8 @@ def of_the_claim(asked: Asked, risk: float, *, place: int = 0, whole: bool = Tru
         one = asked.rounds > 1 or (batches is not None and batches.steps == 1)
         together = noise_elsewhere(*first_step(asked, first, second), risk=aside) if aside and one else None
         beside = [found for found in (steps, together) if found is not None]
-        if asked.broken and not any(found.wrong for found in beside):
-            limits = {"epsilon": claim.epsilon, "delta": asked.record.report_delta}
-            event = telling_event(first, second, **limits, risk=share)
-            beside = beside if event is None else [event, *beside]
+        if event is not None and not any(found.wrong for found in beside):
+            beside = [event, *beside]
         return (*beside, moved, *noise)
     except (ValueError, TimeoutError):
         # too few came in time, or they do not vary

@@ -19,6 +19,10 @@ FEWEST = 20
 SIDES = ("without the record", "with it")
 MOST_NUMBERS = 16
 """Numbers of a release that is compared as a whole."""
+FEW = 16
+"""Values of a number that are counted one by one."""
+MOST_PLACES = 256
+"""Numbers of a release that are looked at one by one."""
 MOST_VALUES = 4
 """Releases that are counted together."""
 NEVER = 0.02
@@ -51,7 +55,7 @@ def telling_event(first: Array, second: Array, *, epsilon: float, delta: float, 
     if min(map(len, sides)) < 2 * FEWEST or not math.isfinite(epsilon):
         return None
     halves = [[side[start::2] for side in sides] for start in (0, 1)]
-    found = _value(*halves, epsilon=epsilon) if _repeats(sides) else _end(*halves)
+    found = _discrete(*halves, sides=sides, epsilon=epsilon) or _end(*halves)
     if found is None:
         return None
     trials = [len(side) for side in halves[1]]
@@ -79,6 +83,12 @@ def telling_event(first: Array, second: Array, *, epsilon: float, delta: float, 
     )
 
 
+def takes_few_values(first: Array, second: Array) -> bool:
+    """Whether whole releases come again, or every number of them is one of few."""
+    sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
+    return _repeats(sides) or all(len(np.unique(column)) <= FEW for column in np.concatenate(sides).T)
+
+
 def _repeats(sides: Sequence[Array]) -> bool:
     """Whether most releases come again, so that each can be counted."""
     rows = np.concatenate(sides)
@@ -88,8 +98,32 @@ def _repeats(sides: Sequence[Array]) -> bool:
     return bool(np.sum(counts[counts > 1]) > REPEATED * len(rows))
 
 
-def _value(chosen_by: Sequence[Array], judged_by: Sequence[Array], *, epsilon: float) -> _Event | None:
-    """The few releases whose share of one side exceeds what the other's allows by most standard errors."""
+def _discrete(
+    chosen_by: Sequence[Array], judged_by: Sequence[Array], *, sides: Sequence[Array], epsilon: float
+) -> _Event | None:
+    """Of the whole release, and of each of its numbers that is one of few, what exceeds most; None where none is."""
+    width = sides[0].shape[1]
+    found = [_most(chosen_by, epsilon=epsilon)] if _repeats(sides) else []
+    places: list[int | None] = [None] * len(found)
+    for place in range(min(width, MOST_PLACES)) if width > 1 else ():
+        own = [side[:, place, None] for side in chosen_by]
+        if len(np.unique(np.concatenate(own))) <= FEW:
+            found.append(_most(own, epsilon=epsilon))
+            places.append(place)
+    if not found:
+        return None
+    at = max(range(len(found)), key=lambda one: found[one][0])
+    (_, side, rows), place = found[at], places[at]
+    judged = judged_by if place is None else [own[:, place, None] for own in judged_by]
+    counts = [int(np.any(np.all(own[:, None] == rows[None], axis=2), axis=1).sum()) for own in judged]
+    listed = [f"{row[0]:.6g}" if len(row) == 1 else f"({', '.join(f'{number:.6g}' for number in row)})" for row in rows]
+    what = "the release" if place is None else f"coordinate {place}"
+    words = f"{what} is {listed[0]}" if len(listed) == 1 else f"{what} is one of {', '.join(listed)}"
+    return _Event(words=words, side=side, counts=(counts[0], counts[1]), discrete=True)
+
+
+def _most(chosen_by: Sequence[Array], *, epsilon: float) -> tuple[float, int, Array]:
+    """The few values whose share of one side exceeds what the other's allows by most standard errors."""
     both = np.concatenate(chosen_by)
     values, places = np.unique(both, axis=0, return_inverse=True)
     places = places.ravel()
@@ -109,11 +143,7 @@ def _value(chosen_by: Sequence[Array], judged_by: Sequence[Array], *, epsilon: f
         count = int(np.argmax(beyond)) + 1
         if beyond[count - 1] > best[0]:
             best = float(beyond[count - 1]), side, values[order[:count]]
-    _, side, rows = best
-    counts = [int(np.any(np.all(own[:, None] == rows[None], axis=2), axis=1).sum()) for own in judged_by]
-    listed = [f"{row[0]:.6g}" if len(row) == 1 else f"({', '.join(f'{number:.6g}' for number in row)})" for row in rows]
-    words = f"the release is {listed[0]}" if len(listed) == 1 else f"the release is one of {', '.join(listed)}"
-    return _Event(words=words, side=side, counts=(counts[0], counts[1]), discrete=True)
+    return best
 
 
 def _end(chosen_by: Sequence[Array], judged_by: Sequence[Array]) -> _Event | None:

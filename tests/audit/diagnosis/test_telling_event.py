@@ -1,9 +1,13 @@
 """Where a claim of an epsilon breaks, in the user's own numbers, and right releases of which nothing is said."""
 
+import jax
 import numpy as np
 import pytest
 from checks import assert_rate_at_most
 
+import audit
+import guarantees
+import mechanisms
 from audit.diagnosis.telling_event import telling_event
 
 TRIALS, EPSILON = 2000, 1.0
@@ -74,3 +78,31 @@ def test_few_trials_and_no_limit_say_nothing():
     assert telling_event(*sides, epsilon=np.inf, delta=0.0, risk=0.1) is None
     assert telling_event(*sides, epsilon=1.0, delta=0.0, risk=0.1) is not None
     assert telling_event(sides[0], sides[0], epsilon=1.0, delta=0.0, risk=0.1) is None
+
+
+def always_its_own_bit(seed, rows):
+    """As a library's RAPPOR does: of eight bits the record's own never becomes 0."""
+    generator = np.random.default_rng(seed)
+    own = np.arange(8) == int(rows[0, 0])
+    return np.where(own, 1.0, generator.random(8) < 0.5)
+
+
+def coin_of_two_answers(seed, rows):
+    generator, own = np.random.default_rng(seed), int(rows[0, 0])
+    return float(own if generator.random() < 0.73 else (own + generator.integers(1, 4)) % 4)
+
+
+@pytest.mark.parametrize(
+    ("code", "epsilon", "says"),
+    [(always_its_own_bit, 2.2, "coordinate"), (coin_of_two_answers, 1.0, "the release is")],
+)
+def test_of_few_values_the_telling_one_is_said_first(code, epsilon, says):
+    """It was 'moves the release by 1.5 noise deviations: too little noise'."""
+    pair = mechanisms.replace_record(np.array([[1.0]], np.float32), 0, np.array([3.0], np.float32))
+    given = {"claim": guarantees.randomised_response(epsilon=epsilon, relation="substitution"), "trials": 2000}
+    record = audit.run_audit(mechanisms.callable_step(code), pair, **given, risk=0.05, key=jax.random.key(2))
+    assert record.verdict == "violation"
+    (wrong,) = (found for found in record.diagnoses if found.wrong)
+    assert wrong.code in ("telling_event", "clear")
+    assert says in wrong.says
+    assert sum(found.risk for found in record.diagnoses) <= 0.2 * record.risk
