@@ -39,6 +39,7 @@ QUESTIONS = {
     "ends": "on the same seeds, is the noise that is added normal?",
     "told_noise": "is there as much noise as stated?",
     "telling_event": "does one release, or an end of a coordinate, show more than the claim allows?",
+    "whole_numbers": "does the claim's curve hold for releases of this kind?",
     "l1_ratio": "is there enough Laplace noise for the movement in the l1 norm?",
 }
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from audit.diagnosis.asked import Asked
+from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.claim_alone import allowed_to_any, allowed_to_normal, moves_more_than_allowed
 from audit.diagnosis.clear_coordinates import clear_coordinates
 from audit.diagnosis.cut_noise import cut_noise
@@ -21,6 +22,7 @@ from audit.diagnosis.told_by_record import adds_noise, law
 from audit.diagnosis.whole_release import about_whole_release
 from audit.power.less_noise import Sampled, sampled
 from audit.record.diagnosis_answer import Diagnosis
+from audit.record.record import ClaimPart
 
 
 def of_the_claim(asked: Asked, risk: float, *, place: int = 0, whole: bool = True) -> tuple[Diagnosis, ...]:
@@ -73,12 +75,33 @@ def of_the_claim(asked: Asked, risk: float, *, place: int = 0, whole: bool = Tru
         one = asked.rounds > 1 or (batches is not None and batches.steps == 1)
         together = noise_elsewhere(*first_step(asked, first, second), risk=aside) if aside and one else None
         beside = [found for found in (steps, together) if found is not None]
-        if event is not None and not any(found.wrong for found in beside):
-            beside = [event, *beside]
+        if asked.broken and not any(found.wrong for found in beside):
+            event = event or whole_numbers(first, second, claim)
+            beside = beside if event is None else [event, *beside]
         return (*beside, moved, *noise)
     except (ValueError, TimeoutError):
         # too few came in time, or they do not vary
         return ()
+
+
+def whole_numbers(first: Array, second: Array, claim: ClaimPart) -> Diagnosis | None:
+    """Where Laplace noise is claimed of whole numbers, and nothing else looks wrong: which claim discrete noise keeps.
+
+    Two-sided geometric noise of a pure epsilon gives likelihood ratios of ``exp(-epsilon)`` and ``exp(epsilon)`` alone,
+    which tell the sides apart better than those of Laplace noise, in between.
+    """
+    if claim.name != "laplace" or any(np.any(side != np.round(side)) for side in (first, second)):
+        return None
+    return answer(
+        "whole_numbers",
+        wrong=True,
+        measured="the release takes whole numbers, and laplace is the curve of continuous noise, which discrete noise "
+        "of the same epsilon does not keep. If a pure epsilon is promised, which no release is shown to break, claim "
+        f"randomised_response(epsilon={claim.parameters.get('epsilon'):g})",
+        p_value=1.0,
+        risk=0.0,
+        assumes="nothing: no trial tests it and it decides no verdict",
+    )
 
 
 def _one_by_one(asked: Asked, first: Array, second: Array, batches: Sampled | None, *, risk: float) -> Diagnosis | None:

@@ -43,6 +43,7 @@ IN_SHORT = {
     "claim": "claim promises too much",
     "constant": "the release never varies",
     "l1_ratio": "too little noise for what moves",
+    "whole_numbers": "discrete noise, a continuous claim",
     "telling_event": "one value shows too much",
     "moves_more_than_allowed": "moves more than the claim allows",
     "same_seeds": "moves more than the claim allows",

@@ -776,3 +776,18 @@ def test_a_violation_that_was_not_asked_about_says_why_on_every_report(capsys, t
     print_table((record,), suite_risk=0.05)
     for told in (capsys.readouterr().out, write_report((record,), tmp_path, title="one").read_text()):
         assert "the time budget ran out" in " ".join(told.split())
+
+
+def test_discrete_noise_is_told_which_claim_it_keeps():
+    """A right count of pure epsilon 1 was told 'no cause was found', and to pass clip=."""
+
+    def count(seed, rows):
+        generator, stop = np.random.default_rng(seed), 1 - np.exp(-1.0)
+        return float((rows[:, 0] > 5).sum() + generator.geometric(stop) - generator.geometric(stop))
+
+    pair = mechanisms.add_record(np.array([[3.0], [9.0], [4.0]], np.float32), np.array([8.0], np.float32))
+    record = audit.run_audit(mechanisms.callable_step(count), pair, **COUNTED | {"trials": 10000})
+    assert record.verdict == "violation"
+    (says,) = looks_wrong(record.diagnoses)
+    assert "claim randomised_response(epsilon=1)" in says
+    assert "clip=" not in " ".join(untold(record.diagnoses))
