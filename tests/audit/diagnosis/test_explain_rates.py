@@ -105,7 +105,7 @@ def test_nothing_is_said_of_batches_that_leave_the_record_out(step, seed):
 def test_a_rate_near_one_takes_many_runs_to_see_that_every_batch_holds_the_record():
     (found,) = told(everybody, rate=0.9).findings
     assert found.kind == Kind.SAMPLED_OTHERWISE
-    assert "The first batch holds the record in 1,024 of 1,024 runs" in found.says
+    assert "The first batch holds the record in all 1,024 runs" in found.says
 
 
 def test_nothing_is_said_where_no_number_of_runs_would_show_it():
