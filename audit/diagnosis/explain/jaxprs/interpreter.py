@@ -258,8 +258,9 @@ class Lockstep:
         """A library's function of keys alone: what it draws is noise, or a choice."""
         name, jaxpr = one.params.get("name", ""), one.params[CALLS[one.primitive.name]]
         keys = [value for value in ins if value.random and is_key(value.a) and draws(jaxpr)]
-        numbers = [number for value in keys for number in self._draw(value, place, other.outvars[0].aval)]
         outs = evaluate(one, [value.a for value in ins])
+        drawn = None if is_key(outs[0]) else outs[0]
+        numbers = [number for value in keys for number in self._draw(value, place, other.outvars[0].aval, drawn)]
         outs_b = evaluate(other, [value.b for value in ins_b]) if shapes(one) != shapes(other) else outs
         results = []
         if name in INDEPENDENT:
@@ -383,7 +384,7 @@ class Lockstep:
         for draw, rate in self._rates.items():
             self.find(rate.told(draw, self._holders, self.counts, program.trace_again))
 
-    def _draw(self, key: Value, place: Place, drawn: Any) -> list[int]:
+    def _draw(self, key: Value, place: Place, drawn: Any, numbers: Any = None) -> list[int]:
         """Remember who drew from a key: the numbers of the draw, if its key is not the same in every run."""
         self.draws.add(place)
         if key.differs and key.tag is None and key.uncoupled is not None and not key.values:
@@ -401,7 +402,9 @@ class Lockstep:
             return []
         each = drawn.size == self.counts[1] * max(1, key.a.size)
         chooses = not each if jnp.issubdtype(drawn.dtype, jnp.signedinteger) else each
-        return self.keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied, key.at))
+        return self.keys.drawn(
+            key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied, key.at, numbers=numbers)
+        )
 
 
 def _fresh_keys_of_count(ins: Sequence[Value], ins_b: Sequence[Value]) -> bool:
