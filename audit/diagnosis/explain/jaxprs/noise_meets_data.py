@@ -89,6 +89,8 @@ class Meetings:
         noisy = [value for value in ins if value.noise]
         data = [value for value in ins if not value.noise and value.data]
         rows = out.tag is not None and any(value.values or value.tag is not None for value in ins)
+        # where a loop takes one record after the other, noise of the parameters that it is evaluated at
+        rows = rows or (out.alone is not None and any(one.released and one.drawn & out.drawn for one in noisy))
         if rows and data:
             out.noise, out.blurred = False, True
             along = name == "concatenate" and out.tag is not None and params["dimension"] == out.tag.axis

@@ -1,0 +1,60 @@
+"""Right code of uncommon styles, of which nothing is said."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mechanisms
+from audit.diagnosis.explain import Kind, explain
+
+ROWS = 3 * np.random.default_rng(0).normal(size=(6, 4)).astype("f4")
+KEY = jax.random.key(0)
+
+
+def clipped(rows):
+    return rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=-1, keepdims=True))
+
+
+def record_by_record(key, rows):
+    """A loop over records in each step, and noise in two parts."""
+
+    def step(parameters, key):
+        def added(number, total):
+            slope, offset = jax.grad(lambda own: jnp.sum(jnp.tanh(rows[number] * own[0] + own[1])))(parameters)
+            return total + clipped(jnp.concatenate([slope, offset]))
+
+        one, other = (jax.random.normal(own, (8,)) for own in jax.random.split(key))
+        total = jax.lax.fori_loop(0, len(rows), added, jnp.zeros(8))
+        noisy = total + 0.6 * one + 0.8 * other
+        return tuple(own - 0.1 * part for own, part in zip(parameters, jnp.split(noisy, 2), strict=True)), noisy
+
+    return jax.lax.scan(step, (jnp.ones(4), jnp.zeros(4)), jax.random.split(key, 2))[1]
+
+
+def test_noise_in_parts_covers_records_that_a_loop_takes_one_by_one():
+    pair = mechanisms.pair(ROWS[:-1], ROWS, relation="add_remove")
+    steps = mechanisms.mechanism(record_by_record, releases="transcript", clip=1.0, noise_multiplier=1.0)
+    found = explain(steps, pair, key=KEY)
+    assert found.findings == ()
+    assert [round(one.multiplier, 3) for one in found.rounds] == [1.0, 1.0]
+
+
+def masked(key, data):
+    return data["mask"] @ clipped(data["rows"]) + jax.random.normal(key, (4,))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_mask_of_ones_and_zeros_is_not_made_larger(kind):
+    data = {"rows": ROWS, "mask": np.ones(6, kind)}
+    pair = mechanisms.zero_out(data, 2, null={"rows": ROWS[2], "mask": kind(0)})
+    assert explain(masked, pair, key=KEY, clip=1.0, noise_multiplier=1.0).findings == ()
+
+
+def test_weights_of_the_data_are():
+    data = {"rows": ROWS, "mask": np.linspace(0.5, 1, 6, dtype="f4")}
+    pair = mechanisms.zero_out(data, 2, null={"rows": ROWS[2], "mask": np.float32(0)})
+    (found,) = explain(masked, pair, key=KEY, clip=1.0, noise_multiplier=1.0).suspicions
+    assert found.kind == Kind.NOT_CLIPPED
