@@ -9,6 +9,7 @@ import pytest
 
 import mechanisms
 from audit.diagnosis.explain import Kind, explain
+from guarantees import subsampled_gaussian
 
 ROWS = 3 * np.random.default_rng(0).normal(size=(6, 4)).astype("f4")
 KEY = jax.random.key(0)
@@ -58,3 +59,53 @@ def test_weights_of_the_data_are():
     pair = mechanisms.zero_out(data, 2, null={"rows": ROWS[2], "mask": np.float32(0)})
     (found,) = explain(masked, pair, key=KEY, clip=1.0, noise_multiplier=1.0).suspicions
     assert found.kind == Kind.NOT_CLIPPED
+
+
+def of_binomial_size(key, rows):
+    """Poisson batches: as many as of coins, the first ones of a drawn order."""
+    size, order, noise = jax.random.split(key, 3)
+    taken = jax.random.permutation(order, len(rows)) < jax.random.binomial(size, len(rows), 0.4)
+    return taken.astype("f4") @ clipped(rows) + jax.random.normal(noise, (4,))
+
+
+def by_gaps(key, rows):
+    """Poisson batches: the numbers of records between two that are taken have a geometric law."""
+    gaps, noise = jax.random.split(key)
+    ahead = jnp.floor(jnp.log1p(-jax.random.uniform(gaps, (len(rows),))) / np.log(1 - 0.4)).astype(int) + 1
+    taken = jnp.zeros(len(rows)).at[jnp.cumsum(ahead) - 1].set(1.0, mode="drop")
+    return taken @ clipped(rows) + jax.random.normal(noise, (4,))
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("relation", ["add_remove", "zero_out"])
+@pytest.mark.parametrize("step", [of_binomial_size, by_gaps])
+def test_poisson_batches_may_be_drawn_in_other_ways(step, relation):
+    pair = mechanisms.pair(ROWS[:-1], ROWS) if relation == "add_remove" else mechanisms.zero_out(ROWS, 3)
+    claim = subsampled_gaussian(rate=0.4, noise_multiplier=1.0, relation=relation)
+    for seed in range(2):
+        found = explain(step, pair, key=jax.random.key(seed), claim=claim, clip=1.0)
+        assert found.suspicions == ()
+        assert "failed" not in str(found)
+
+
+def of_grid(points):
+    def step(key, rows):
+        total = jnp.floor(points * clipped(rows)).sum(0)
+        return (total + jnp.round(points * jax.random.normal(key, total.shape)).astype(int)) / points
+
+    return step
+
+
+def test_noise_on_a_fine_grid_is_as_large_as_before():
+    (told,) = explain(of_grid(1000), mechanisms.zero_out(ROWS, 3), key=KEY, clip=1.0, noise_multiplier=1.0).rounds
+    assert told.exact
+    assert told.multiplier == pytest.approx(1.0, abs=2e-3)
+
+
+def test_a_deviation_that_few_numbers_tell_is_not_printed():
+    found = explain(of_grid(3), mechanisms.zero_out(ROWS, 3), key=KEY)
+    assert found.rounds[0].error > 0.1
+    row = next(line.split() for line in str(found).splitlines() if line.startswith("      1  "))
+    assert row[2:4] == ["?", "?"]
+    wide = mechanisms.zero_out(np.tile(ROWS, (1, 50)), 3)
+    assert explain(of_grid(3), wide, key=KEY).rounds[0].error < 0.1

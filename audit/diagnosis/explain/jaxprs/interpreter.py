@@ -85,6 +85,8 @@ class Lockstep:
         """Functions of the user's that were running while what records hold was read, and not their number alone."""
         self._path: tuple[int, ...] = ()
         self._derived = False
+        self._rejects = False
+        """Whether a library's loop runs, as in what draws a binomial number: it compares numbers for its own sake."""
         self._met_records: set[Frame | None] = set()
         """Lines of constant keys whose numbers are initial weights, or else multiply what records hold."""
         self._passed: collections.Counter[Slot] = collections.Counter()
@@ -157,7 +159,8 @@ class Lockstep:
         if name in LOOPS:
             same = not any(value.random or value.differs for value in (*ins, *ins_b)) and shapes(one) == shapes(other)
             loop = self._scan if name == "scan" else self._while
-            return self._apart(one, other, ins, ins_b, place) if same else loop(one, other, ins, ins_b, within)
+            with replaced(self, "_rejects", self._rejects or (name == "while" and place.entered is not None)):
+                return self._apart(one, other, ins, ins_b, place) if same else loop(one, other, ins, ins_b, within)
         if (kept := chosen(name, ins)) is not None:
             self.keys.thrown_away(frozenset().union(*(value.drawn for value in ins)) - kept.drawn)
             return [dataclasses.replace(kept, at=kept.at or place, way=(*kept.way, place) if kept.differs else ())]
@@ -168,7 +171,7 @@ class Lockstep:
             self.keys.split(ins[0], place)
         if name in CALLBACKS:
             self.opaque.setdefault(f"the callback at {spelled(place)}")
-        if name in COMPARISONS:
+        if name in COMPARISONS and not self._rejects:
             for draw, rate in rate_of(ins, place).items():
                 self._rates.setdefault(draw, rate)
             if self.forced is not None:
