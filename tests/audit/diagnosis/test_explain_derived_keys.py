@@ -208,6 +208,34 @@ def of_names_alike(key, rows):
     return one, clipped(rows)[3:] + normal(named(key, "tail"))
 
 
+def forgetful(key, number):
+    return jax.random.fold_in(key, 1)  # wrong
+
+
+def of_a_number_that_is_forgotten(key, rows):
+    one = clipped(rows)[:3] + normal(forgetful(key, 0))
+    return one, clipped(rows)[3:] + normal(forgetful(key, 1))
+
+
+def of_forgotten_steps(key, rows):
+    weights, released = jnp.zeros(6), []
+    for step in range(2):
+        noisy = clipped(rows + 0.1 * weights)[:3] + normal(forgetful(key, step))
+        weights = weights - jnp.tile(noisy, 2)
+        released.append(noisy)
+    return released
+
+
+def wide(key, entries):
+    own = jax.random.fold_in(key, 1)
+    return jax.random.normal(own, (entries,))
+
+
+def of_one_key_for_two_sizes(key, rows):
+    one = clipped(rows)[:2] + wide(key, 2)
+    return one, clipped(rows)[2:] + wide(key, 4)  # wrong
+
+
 def of_one_name(key, rows):
     total = clipped(rows)
     one = total[:3] + normal(named(key, "head"))
@@ -227,7 +255,15 @@ def of_kept_noise(key, rows):
 
 @pytest.mark.parametrize(
     ("step", "marked"),
-    [(of_a_kept_state, Kept), (of_names_alike, named), (of_one_name, of_one_name), (of_kept_noise, of_kept_noise)],
+    [
+        (of_a_kept_state, Kept),
+        (of_names_alike, named),
+        (of_one_name, of_one_name),
+        (of_kept_noise, of_kept_noise),
+        (of_a_number_that_is_forgotten, forgetful),
+        (of_forgotten_steps, forgetful),
+        (of_one_key_for_two_sizes, of_one_key_for_two_sizes),
+    ],
 )
 def test_the_line_that_comes_by_one_key_again_stands_first(step, marked):
     found = told(step).findings[0]
