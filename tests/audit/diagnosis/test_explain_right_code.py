@@ -47,6 +47,23 @@ def masked(key, data):
     return data["mask"] @ clipped(data["rows"]) + jax.random.normal(key, (4,))
 
 
+def at_drawn_weights(key, rows):
+    """A scan over records, with weights and offsets that each run draws."""
+    slopes, offsets, noise = jax.random.split(key, 3)
+    weights = jax.random.normal(slopes, (4,)), jax.random.normal(offsets, (4,))
+
+    def added(total, row):
+        parts = jax.grad(lambda own: jnp.sum(jnp.tanh(row * own[0] + own[1])))(weights)
+        return total + clipped(jnp.concatenate(parts)), None
+
+    return jax.lax.scan(added, jnp.zeros(8), rows)[0] + jax.random.normal(noise, (8,))
+
+
+def test_weights_that_are_drawn_are_no_noise_for_records_that_a_loop_takes():
+    pair = mechanisms.pair(ROWS[:-1], ROWS, relation="add_remove")
+    assert explain(at_drawn_weights, pair, key=KEY, clip=1.0, noise_multiplier=1.0).findings == ()
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_a_mask_of_ones_and_zeros_is_not_made_larger(kind):
     data = {"rows": ROWS, "mask": np.ones(6, kind)}
@@ -66,6 +83,14 @@ def of_binomial_size(key, rows):
     size, order, noise = jax.random.split(key, 3)
     taken = jax.random.permutation(order, len(rows)) < jax.random.binomial(size, len(rows), 0.4)
     return taken.astype("f4") @ clipped(rows) + jax.random.normal(noise, (4,))
+
+
+def test_a_binomial_number_of_many_records_is_followed_or_not_judged():
+    rows = np.tile(ROWS, (8, 1))
+    claim = subsampled_gaussian(rate=0.4, noise_multiplier=1.0)
+    found = explain(of_binomial_size, mechanisms.pair(rows[:-1], rows), key=KEY, claim=claim, clip=1.0)
+    assert found.suspicions == ()
+    assert "failed" not in str(found)
 
 
 def by_gaps(key, rows):

@@ -86,7 +86,7 @@ class Lockstep:
         self._path: tuple[int, ...] = ()
         self._derived = False
         self._rejects = False
-        """Whether a library's loop runs, as in what draws a binomial number: it compares numbers for its own sake."""
+        """Whether a library's loop runs, as in what draws a binomial number: what it draws is no noise, no choice."""
         self._met_records: set[Frame | None] = set()
         """Lines of constant keys whose numbers are initial weights, or else multiply what records hold."""
         self._passed: collections.Counter[Slot] = collections.Counter()
@@ -232,6 +232,7 @@ class Lockstep:
             self._passed[own] += 1
             self.company.see((*own, self._passed[own]), out, ins, place)
         self.choices.see(out, place, released=bool(self.meetings.releases))
+        out.noise = out.noise and not self._rejects
         met = self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
         if met.muted is not None and not met.noise and any(value.noise for value in ins):
             self.keys.thrown_away(met.drawn)
@@ -347,6 +348,8 @@ class Lockstep:
         moving = pairing.together(ins[fixed:], ins_b[fixed_b:], place)
         carry, columns = moving[:carried], moving[carried:]
         self.keys.begins(carry, place)
+        held = frozenset().union(*(value.drawn for value in consts if value.noise))
+        held = self.meetings.held | held.difference(*(value.drawn for value in carry))
         if out_of_line(columns):
             columns = [column if column.values else dataclasses.replace(column, uncoupled=place) for column in columns]
         inner = inside(params["jaxpr"], one, within)
@@ -357,7 +360,8 @@ class Lockstep:
             own = [pairing.row_of(value, step, length) for value in columns]
             # a step for each record has no padding beside it, whatever zeros the record has
             own = own if step < length or length == self.counts[0] else pairing.beside_padding(own, self.group)
-            with replaced(self.meetings, "larger_alone", self.meetings.larger_alone or step >= length):
+            alone = self.meetings.larger_alone or step >= length
+            with replaced(self.meetings, "larger_alone", alone), replaced(self.meetings, "held", held):
                 turns = [*consts, *carry, *own], [*consts_b, *carry, *own]
                 outs = self.run(params["jaxpr"], params_b["jaxpr"], *turns, inner)
             if step >= length:  # the other side keeps what it has

@@ -63,6 +63,8 @@ class Meetings:
     """The branch that is run."""
     larger_alone: bool = False
     """Whether the side with more records runs alone."""
+    held: frozenset[int] = frozenset()
+    """Draws of noise that a loop holds and does not carry on, as in weights at which it takes gradients."""
     unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
     idle: dict[Idle, None] = dataclasses.field(default_factory=dict)
     _drawn: list[tuple[np.ndarray, Release]] = dataclasses.field(default_factory=list)
@@ -92,8 +94,7 @@ class Meetings:
         noisy = [value for value in ins if value.noise]
         data = [value for value in ins if not value.noise and value.data]
         rows = out.tag is not None and any(value.values or value.tag is not None for value in ins)
-        # where a loop takes one record after the other, noise of the parameters that it is evaluated at
-        rows = rows or (out.alone is not None and any(one.released and one.drawn & out.drawn for one in noisy))
+        rows = rows or (out.alone is not None and any(frozenset() < one.drawn <= self.held for one in noisy))
         if rows and data:
             out.noise, out.blurred = False, True
             along = name == "concatenate" and out.tag is not None and params["dimension"] == out.tag.axis
