@@ -360,8 +360,9 @@ def _alike(keys: Value) -> int:
 
 def _drawn_again(one: Use, other: Use) -> bool:
     """Whether a library's function drew the same numbers."""
-    known = one.row is None and other.row is None and one.numbers is not None and other.numbers is not None
-    return known and np.array_equal(one.numbers, other.numbers)
+    if one.row is not None or other.row is not None or one.numbers is None or other.numbers is None:
+        return False
+    return np.array_equal(one.numbers, other.numbers)
 
 
 def _rounds_apart(first: int, second: int, releases: Sequence[Release], together: bool) -> tuple[int, int] | None:
