@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from audit.diagnosis.explain.findings import Finding
-from audit.diagnosis.explain.places import NOWHERE, Place, line_of_ours, place_of_error, raised_by_us, spelled
+from audit.diagnosis.explain.places import (
+    NOWHERE,
+    Place,
+    line_of_ours,
+    place_of_error,
+    raised_by_us,
+    refused_by_us,
+    spelled,
+)
 from audit.diagnosis.explain.sentences import not_followed
 from audit.trials.user_code_errors import empty_batch, large_seed
 
 
 def broken_off(error: Exception) -> Finding:
     """An exception that ended the replay: what it was, and where it was raised."""
+    if refused_by_us(error):
+        return not_followed("; ".join((_first_line(error), *getattr(error, "__notes__", ()))))
     at = place_of_error(error)
     return not_followed(why_broken_off(error, at), at)
 

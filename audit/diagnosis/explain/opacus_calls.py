@@ -13,7 +13,7 @@ from audit.diagnosis.explain.handed_over import NEAR, argument_of, assigned_at, 
 from audit.diagnosis.explain.numbers_given import DEVIATIONS
 from audit.diagnosis.explain.places import NOWHERE, Place, frames_of, spelled
 from audit.diagnosis.explain.sentences import not_followed
-from audit.diagnosis.explain.watched_code import callers
+from audit.diagnosis.explain.watched_code import callers, is_theirs
 from mechanisms.adapters.watched_calls import calls_told_to
 
 ENGINE, SAMPLER = "opacus/privacy_engine.py", "opacus/utils/uniform_sampler.py"
@@ -35,6 +35,8 @@ class Told:
     """Whether batches of Opacus's sampler are read."""
     reductions: set[str] = dataclasses.field(default_factory=set)
     """Of the losses."""
+    skipped: Place = NOWHERE
+    """Where the training itself first tells the optimizer that a step is to be skipped."""
     counts_batch: bool = False
     """Whether an adaptive clipping norm is made of the batch's own size."""
 
@@ -59,6 +61,9 @@ def told_to_opacus(code: Code) -> Told | None:
                 told.given, told.call = given, Place(own=lines)
             if told.multiplier is None:
                 told.multiplier = given.get("noise_multiplier")
+        elif name == "signal_skip_step" and OPTIMIZERS in own.co_filename and frame.f_locals.get("do_skip"):
+            by_hand = frame.f_back is not None and is_theirs(frame.f_back)
+            told.skipped = Place(own=callers(frame)) if by_hand and told.skipped is NOWHERE else told.skipped
         elif own.co_filename.endswith(ADAPTIVE) and name == "update_max_grad_norm":
             told.counts_batch = "sample_size" in own.co_names
         elif own.co_filename.endswith(SAMPLER) and name == "__iter__":

@@ -348,6 +348,11 @@ def raised_by_us(error: BaseException) -> bool:
     return is_ours(traceback.extract_tb(error.__traceback__)[-1].filename)
 
 
+def refused_by_us(error: BaseException) -> bool:
+    """Whether it says so on purpose, and is no fault of ours."""
+    return raised_by_us(error) and (traceback.extract_tb(error.__traceback__)[-1].line or "").startswith("raise ")
+
+
 def spelled(where: Place) -> str:
     """file:line, with the library's line where the innermost frame is not the user's."""
     if where.nearest is None:

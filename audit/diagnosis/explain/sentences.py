@@ -161,6 +161,17 @@ def too_far(clip: float | None, *, own: bool = False) -> str:
     return f", more than the code's own bound of {clip:.4g}" if own else f", more than the stated bound of {clip:g}"
 
 
+def others_bounded(at: Place) -> str:
+    """That other tensors are bounded, and this one is not: a clause."""
+    return f" (others are bounded at {spelled(at)}, and this one is not)"
+
+
+def several_batches(many: int, at: Place, lead: Place) -> str:
+    """That the record joins a sum with each of several batches: a clause."""
+    skips = "" if lead is at else f": steps are skipped at {spelled(lead)}"
+    return f" ({many} batches, drawn at {spelled(at)}, are summed in one step{skips})"
+
+
 def held_again(at: Place) -> str:
     """That batches hold a record more than once: a clause."""
     return f" (a batch holds a record more than once: {spelled(at)})"

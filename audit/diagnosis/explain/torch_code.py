@@ -206,7 +206,7 @@ def _too_little(
     lead = among_records(noisy, readers)
     if "carried" in places:
         begun = places.get("begun", NOWHERE)
-        lead = among_records(places["carried"], readers) if begun is NOWHERE else begun
+        lead = places["carried"] if begun is NOWHERE else begun
         more = sentences.earlier_rounds(places["carried"], lead, begun)
     elif exceeds or apart:
         lead = places["origin"] if bounded is NOWHERE else bounded
@@ -224,6 +224,9 @@ def _too_little(
         elif exceeds and not apart and cost.top.measured and not cost.top.copied and "repeated" not in places:
             lead = place(cost.top.measured)
             more += f" (it is multiplied by a number that comes from {spelled(lead)})"
+        elif exceeds and not apart and bounded is NOWHERE and cost.some_bounded:
+            lead = place(cost.some_bounded)
+            more += sentences.others_bounded(lead)
         times = cost.sensitivity / (stated.reach * stated.clip) if stated.clip else 0.0
         # as many clipping norms as there are parts of the batch that hold it
         rightly = not cost.weights and abs(times - words["times"]) <= SLACK * times
@@ -231,7 +234,13 @@ def _too_little(
         repeated = places.get("repeated", places["again"] if rightly else copied)
         # or a list holds every record twice
         doubled = not cost.weights and round(times) > 1 and abs(times - round(times)) <= SLACK * times
-        if (repeated is not NOWHERE or doubled) and not apart:
+        if exceeds and not apart and "batches" in places and times <= words["batches"] * (1 + SLACK):
+            told = opacus_calls.told_to_opacus(once_more)
+            skipped = NOWHERE if told is None else told.skipped
+            lead = places["batches"] if skipped is NOWHERE else skipped
+            more += sentences.several_batches(words["batches"], places["batches"], lead)
+            places.pop("repeated", None)
+        elif (repeated is not NOWHERE or doubled) and not apart:
             listed = repeated_at(functools.partial(again, 1), words["index"])
             repeated = repeated if listed is NOWHERE else listed
             lead = lead if repeated is NOWHERE else repeated
@@ -362,7 +371,8 @@ def _finding(
         words = {name: word for name, word in fact.words.items() if name != "cost"}
         told = sentences.found(Kind(fact.kind), origin=places["origin"], at=places["at"], made="summed", **words)
         wrong = factor_went_wrong(fact.words["cost"], stated.clip, functools.partial(again, 1))
-        lead, since = wrong or (NOWHERE, "")
+        others = fact.words["cost"].some_bounded if words["leaves"] else ()
+        lead, since = wrong or ((place(others), sentences.others_bounded(place(others))) if others else (NOWHERE, ""))
         return sentences.led(dataclasses.replace(told, says=f"{told.says[:-1]}{since}."), lead)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
         return _too_little(fact.words, places, readers, stated, once_more, again)

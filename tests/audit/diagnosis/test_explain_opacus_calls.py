@@ -180,6 +180,20 @@ def adapted(dataset, seed):
     return fitted(model, optimizer, loader)
 
 
+def two_batches_in_one_step(dataset, seed):
+    engine, model, optimizer, loader = begun(dataset)
+    model, optimizer, loader = engine.make_private(
+        module=model, optimizer=optimizer, data_loader=loader, noise_multiplier=1.0, max_grad_norm=1.0
+    )
+    for number in range(8):
+        x, y = next(iter(loader))
+        cross_entropy(model(x), y).backward()
+        optimizer.signal_skip_step(do_skip=number % 2 == 0)  # HERE
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
 def line_of(train, mark="# HERE"):
     source, start = inspect.getsourcelines(train)
     return start + next(at for at, text in enumerate(source) if mark in text)
@@ -208,6 +222,7 @@ WRONG = [
     (of_ghosts, "too_little_noise", "noise_multiplier=0.5 is set"),
     (for_epsilon, "too_little_noise", "make_private_with_epsilon chooses it for target_epsilon=50"),
     (too_often, "sampled_otherwise", "Opacus samples at 1/len(loader)"),
+    (two_batches_in_one_step, "too_little_noise", "are summed in one step: steps are skipped at"),
     (scheduled, "too_little_noise", "The noise scheduler made"),
     (
         mean_as_a_sum,

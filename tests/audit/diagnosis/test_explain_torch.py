@@ -518,6 +518,9 @@ def test_leaves_that_the_clipping_leaves_out_are_named():
     assert " for " in found.says
     assert "bias" in found.says
     assert "weight" not in found.says
+    clips = helped.clip_weights.__code__.co_firstlineno + 2
+    assert found.lines[0] == (helped.__file__, clips)
+    assert f"(others are bounded at helped_torch.py:{clips}, and this one is not)" in found.says
     right = explain(callable_step(helped.right), helped.pair(), key=KEY, noise_multiplier=helped.NOISE)
     assert right.findings == ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 
@@ -310,3 +311,60 @@ def test_why_no_batch_held_the_record_is_told_by_what_was_drawn(step, why):
     (found,) = explained(step).findings
     assert found.kind == "not_followed"
     assert why in found.says
+
+
+def shares_of_noise(seed, data):
+    """Right: all shares together are one noise, of as many records as there happen to be."""
+    torch.manual_seed(seed)
+    rows = steps.clipped(data[0][poisson(data)])
+    return (rows + steps.CLIP * steps.NOISE / len(rows) ** 0.5 * torch.randn(rows.shape)).sum(0)
+
+
+def enough_for_each(seed, data):
+    """Right: every record is private by itself."""
+    torch.manual_seed(seed)
+    rows = steps.clipped(data[0][poisson(data)])
+    return (rows + steps.CLIP * steps.NOISE * torch.randn(rows.shape)).sum(0)
+
+
+def test_noise_that_records_bring_along_is_not_accused_if_it_is_a_share_or_enough_for_one():
+    assert not explained(shares_of_noise).suspicions
+    assert not explained(enough_for_each).suspicions
+
+
+def turned_in_parts(seed, data, views=1, centred=False):
+    """A batch in parts of four at most: one record more makes one part more, and all of them smaller."""
+    torch.manual_seed(seed)
+    total = torch.zeros(steps.COLUMNS)
+    x = data[0][torch.rand(len(data[0])) < 0.4]
+    for part in x.tensor_split(-(-len(x) // 4)):
+        for _ in range(views):
+            rows = torch.where(torch.rand(len(part), 1) < 0.5, part.flip(1), part)
+            rows = rows - rows.mean(0) if centred else rows  # wrong
+            total += steps.clipped(rows).sum(0) / views
+    return total + steps.noise()
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_coins_of_records_in_parts_of_a_batch_are_no_fault(views):
+    assert not explained(functools.partial(turned_in_parts, views=views)).findings
+
+
+def test_records_that_are_mixed_in_parts_of_a_batch_are_found():
+    source, start = inspect.getsourcelines(turned_in_parts)
+    (line,) = [start + at for at, text in enumerate(source) if "# wrong" in text]
+    first = explained(functools.partial(turned_in_parts, centred=True)).findings[0]
+    assert (first.kind, first.lines[0]) == ("records_mixed_before_sum", (__file__, line)), first
+
+
+def test_two_batches_that_are_summed_are_named_where_they_are_drawn():
+    def step(seed, data):
+        torch.manual_seed(seed)
+        total = torch.zeros(steps.COLUMNS)
+        for _ in range(2):
+            total += steps.clipped(data[0][poisson(data)]).sum(0)  # wrong
+        return total + steps.noise()
+
+    (found,) = explained(step, clip=steps.CLIP).findings
+    assert "(2 batches, drawn at " in found.says
+    assert found.lines[0] == (__file__, poisson.__code__.co_firstlineno + 1)

@@ -151,3 +151,20 @@ def test_noise_that_is_added_more_often_on_one_dataset(step, kind, says):
     found = explained(step).findings[0]
     assert (found.kind, found.lines[0]) == (kind, (__file__, line)), found
     assert says in found.says
+
+
+def short_parts_left_alone(parts):
+    length = sum(part.pow(2).sum(1) for part in parts).sqrt()
+    return [part * (CLIP / length).clamp(max=1.0)[:, None] if part.shape[1] > 1 else part for part in parts]  # wrong
+
+
+def test_a_part_that_is_not_clipped_is_named_where_the_others_are():
+    def step(seed, data):
+        torch.manual_seed(seed)
+        parts = short_parts_left_alone(data.split(PARTS, dim=1))
+        return [part.sum(0) + CLIP * NOISE * torch.randn(part.shape[1]) for part in parts]
+
+    source, start = inspect.getsourcelines(short_parts_left_alone)
+    (found,) = explained(step).findings
+    assert found.lines[0] == (__file__, start + len(source) - 1)
+    assert "and this one is not" in found.says

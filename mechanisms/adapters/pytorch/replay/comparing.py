@@ -89,6 +89,7 @@ def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
         entries = torch.cat([event.difference.double().abs().flatten() for event in moved])
         most, deviations = float(entries.max()), list(map(_deviation, moved))
         top = max(moved, key=single)
+        bounded = [event.bounded for event in moved]
         if squares:
             yield Cost(
                 number=number,
@@ -103,6 +104,7 @@ def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
                 top=top,
                 weights=_weights(moved),
                 shared=next((event.shared for event in moved if event.shared), ()),
+                some_bounded=() if all(bounded) else max(bounded),
             )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any
 
@@ -69,6 +71,8 @@ class Bank:
     def __init__(self, place: Place | None = None, *, taken: float | None = 0.0, company: tuple[bool, ...] = ()):
         self._values: dict[Slot, torch.Tensor] = {}
         self.place, self.taken, self._company = place, taken, company
+        self.level: dict[Slot, dict[torch.Size, torch.Tensor]] = {}
+        """Places that give every record the same numbers, and what these are by their shape."""
         self._begun: dict[Slot, int] = {}
         """In which phase each place first drew one number."""
         self.in_company = False
@@ -92,7 +96,7 @@ class Bank:
 
     def _copy(self) -> Bank:
         copy = Bank(self.place, taken=self.taken, company=self._company)
-        copy._values = dict(self._values)
+        copy._values, copy.level = dict(self._values), self.level
         return copy
 
     def picks(self, name: str, value: torch.Tensor) -> bool:
@@ -106,6 +110,9 @@ class Bank:
         """Make ``value``, just drawn, the one that every run gets in this slot; the longest is kept."""
         known = self._values.get(slot)
         self.permuted |= name == "randperm"
+        if (level := self.level.get(slot[1:3])) is not None and value.numel() and value.dim():
+            value.copy_(level.setdefault(value.shape[1:], value[0].clone()))
+            return
         if known is None:
             self._choose(name, value, self._wanted(value, slot))
             self._values[slot] = value.clone()
@@ -170,6 +177,35 @@ class Bank:
         else:
             value.copy_(torch.cat([known, torch.arange(len(known), len(value), dtype=known.dtype)]))
             self._values[slot] = value.clone()
+
+
+def cut_otherwise(one: Iterable[Draw], other: Iterable[Draw]) -> set[Slot]:
+    """Places whose draws the two sides cut into other parts, as where one record more makes a batch be processed so.
+
+    Then the same number is not the same record's: not even beside draws of equal length.
+    """
+    sides: list[dict[Slot, list[int]]] = [collections.defaultdict(list), collections.defaultdict(list)]
+    for lengths, draws in zip(sides, (one, other), strict=True):
+        for draw in draws:
+            if draw.name != "randperm":
+                lengths[draw.slot[:3]].append(draw.entries)
+    found = set()
+    for place in sides[0].keys() & sides[1].keys():
+        both = [*itertools.zip_longest(*(lengths[place] for lengths in sides))]
+        apart = [number for number, (before, after) in enumerate(both) if before != after]
+        # all longer: each draw is for all records
+        if apart and apart[0] < len(both) - 1 and (len(apart) < len(both) or None in both[-1]):
+            found.add(place[1:])
+    return found
+
+
+def batches_drawn(draws: Iterable[Draw], place: Place | None) -> dict[int, list[Stack]]:
+    """Where the batches of each round are drawn, each by a number for every record."""
+    found: dict[int, list[Stack]] = collections.defaultdict(list)
+    for draw in draws:
+        if place is not None and draw.name in UNIFORM | COINS and draw.entries == place.records + place.added:
+            found[draw.round].append(draw.stack)
+    return found
 
 
 def scaled_draw(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], torch.Tensor] | None:

@@ -44,6 +44,8 @@ class Cost:
     """By what the record was multiplied, if that explains how far it moves each of them."""
     shared: Stack = ()
     """Where coordinates came to share random numbers."""
+    some_bounded: Stack = ()
+    """Where some of them were bounded, if others were not."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

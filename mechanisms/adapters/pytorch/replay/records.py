@@ -10,26 +10,37 @@ import numpy as np
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
+from mechanisms.adapters.pytorch.streams import generators_kept
 from mechanisms.pairs.datasets import records_of
+from mechanisms.pairs.datasets import replaced as put_in_place
 
 LEAST_SHARE = 0.6
 """Of its size that every record keeps where they are made unlike one another."""
 
 
-def tensors_in(dataset: Any) -> Iterator[torch.Tensor]:
-    """Every tensor that can be reached without reading a record."""
+def tensors_in(dataset: Any, first: int = 0, *, alone: bool = False) -> Iterator[tuple[torch.Tensor, int, bool]]:
+    """Every tensor that can be reached without reading a record: the place of its first, and whether it has no other.
+
+    ``first`` and ``alone`` are those of ``dataset`` in a larger one.
+    """
+    parts: Iterable[tuple[Any, int]] = ()
     if isinstance(dataset, torch.Tensor):
-        yield dataset
-        return
-    inside: Iterable[Any] = dataset if isinstance(dataset, list | tuple) else ()
-    if isinstance(dataset, Subset):
-        inside = [dataset.dataset]
+        yield dataset, first, alone
+    elif isinstance(dataset, list):
+        parts = [(part, first if alone else first + place) for place, part in enumerate(dataset)]
+        alone = True
+    elif isinstance(dataset, Subset):
+        parts = [(dataset.dataset, first - next(iter(dataset.indices), 0))]
     elif isinstance(dataset, ConcatDataset):
-        inside = dataset.datasets
-    elif isinstance(dataset, dict | Dataset):
-        inside = (dataset if isinstance(dataset, dict) else vars(dataset)).values()
-    for part in inside:
-        yield from tensors_in(part)
+        parts = zip(dataset.datasets, (first + end for end in (0, *dataset.cumulative_sizes)), strict=False)
+    elif isinstance(dataset, dict | tuple):
+        parts = [(part, first) for part in (dataset.values() if isinstance(dataset, dict) else dataset)]
+    elif isinstance(dataset, Dataset):
+        # a list of another length has no records
+        own = [tuple(a) if isinstance(a, list) and len(a) != records_of(dataset) else a for a in vars(dataset).values()]
+        parts = [(part, first) for part in own]
+    for part, place in parts:
+        yield from tensors_in(part, place, alone=alone)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,20 +106,29 @@ def enlarged(dataset: Any, index: int, factor: float, *, turned: bool = False) -
     """
     changed = False
 
-    def larger(column: Any) -> Any:
+    def longer(part: Any) -> Any:
         nonlocal changed
-        floating = column.is_floating_point() if isinstance(column, torch.Tensor) else column.dtype.kind == "f"
-        if not floating:
-            return column
+        if isinstance(part, dict):
+            return {name: longer(one) for name, one in part.items()}
+        if isinstance(part, list | tuple):
+            return part if hasattr(part, "_fields") else type(part)(map(longer, part))
+        if not _floating(part):
+            return part
         changed = True
+        if turned and np.ndim(part):
+            part = part.flip(-1) if isinstance(part, torch.Tensor) else np.flip(part, -1)
+        return factor * part
+
+    def larger(column: Any) -> Any:
+        if not _floating(column):
+            return column
         copy = column.clone() if isinstance(column, torch.Tensor) else column.copy()
-        row = column[index]
-        if turned and column.ndim > 1:
-            row = row.flip(-1) if isinstance(row, torch.Tensor) else np.flip(row, -1)
-        copy[index] = factor * row
+        copy[index] = longer(column[index])
         return copy
 
     found = _mapped(dataset, larger)
+    if _is_read(dataset):
+        found = put_in_place(dataset, index, longer(_record(dataset, index)))
     return found if changed else None
 
 
@@ -124,8 +144,7 @@ def others_apart(dataset: Any, place: Place, factor: float) -> Any:
     shares[place.index] = factor
 
     def unlike(column: Any) -> Any:
-        floating = column.is_floating_point() if isinstance(column, torch.Tensor) else column.dtype.kind == "f"
-        if not floating:
+        if not _floating(column):
             return column
         rows = shares[: len(column)].reshape(-1, *[1] * (column.ndim - 1))
         return column * (torch.as_tensor(rows, dtype=column.dtype) if isinstance(column, torch.Tensor) else rows)
@@ -156,11 +175,13 @@ def among_others(dataset: Any, index: int | None) -> Any:
 
 def replaced(dataset: Any, index: int) -> Any:
     """A copy in which another record stands in place of one; None where there is none."""
-    columns = _columns(dataset)
-    if not columns or len(columns[0]) < 2:
+    records, other = records_of(dataset) or 0, 0 if index else 1
+    if records < 2:
         return None
-    order = np.arange(len(columns[0]))
-    order[index] = 0 if index else 1
+    if _is_read(dataset):
+        return put_in_place(dataset, index, _record(dataset, other))
+    order = np.arange(records)
+    order[index] = other
     return _mapped(dataset, lambda column: column[order])
 
 
@@ -172,13 +193,26 @@ def _mapped(dataset: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(dataset, dict):
         parts = {name: _mapped(part, change) for name, part in dataset.items()}
         return None if any(part is None for part in parts.values()) else parts
-    if isinstance(dataset, tuple | list) and not hasattr(dataset, "_fields"):
-        # a list of records has no columns: its arrays begin with anything
-        if isinstance(dataset, list) and not all(isinstance(part, dict | tuple) for part in dataset):
-            return None
+    # a list has no columns but records
+    if isinstance(dataset, tuple) and not hasattr(dataset, "_fields"):
         parts = [_mapped(part, change) for part in dataset]
-        return None if any(part is None for part in parts) else type(dataset)(parts)
+        return None if any(part is None for part in parts) else tuple(parts)
     return None
+
+
+def _is_read(dataset: Any) -> bool:
+    """Whether its records are read one by one."""
+    own = isinstance(dataset, list) or (isinstance(dataset, Dataset) and not isinstance(dataset, TensorDataset))
+    return own and records_of(dataset) is not None
+
+
+def _record(dataset: Any, index: int) -> Any:
+    with generators_kept():
+        return dataset[index]
+
+
+def _floating(part: Any) -> bool:
+    return part.is_floating_point() if isinstance(part, torch.Tensor) else np.asarray(part).dtype.kind == "f"
 
 
 def _columns(dataset: Any) -> list[np.ndarray] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from mechanisms.adapters.pytorch.replay import comparing, joint_noise, mixing
 from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, Numbers, differing
-from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings
+from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings, batches_drawn
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches
 from mechanisms.adapters.pytorch.replay.run import Run
@@ -115,6 +115,7 @@ class Replay(Runs):
         dependent = any("shared" in fact.stacks for fact in self._facts)
         if not self._about_tensors(one, other) and self._stated is not None and not dependent:
             places = {"repeated": other.repeated or one.repeated, "again": other.again, "begun": other.begun}
+            places["batches"] = batches_drawn(other.draws, self._place)
             short = short_rounds(costs, self._stated, last=self._last_round(), **places)
             # a record of another size may take another way than both datasets
             if short is not None and (short[1] is told or not self._about_numbers(one, other)):
@@ -317,10 +318,8 @@ class Replay(Runs):
         if times > comparing.MUCH:
             event = max((other.releases.events[number] for number in moved), key=comparing.size_of)
             stacks = {"at": event.stack, "origin": event.origin}
-            leaves, cost = (
-                comparing.unbounded(other, runs, moved),
-                next(comparing.round_costs(other.releases.events), None),
-            )
+            leaves = comparing.unbounded(other, runs, moved)
+            cost = next(comparing.round_costs(other.releases.events), None)
             self._say("not_clipped", stacks, scale=FACTOR, times=times, leaves=leaves, cost=cost)
             return []
         return runs

@@ -6,7 +6,7 @@ import collections
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,12 +16,13 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from mechanisms.adapters.noise_terms import Terms
 from mechanisms.adapters.pytorch.replay import draws, noise
 from mechanisms.adapters.pytorch.replay.cells import Cell, Operation, merged, overwritten, terms_of
-from mechanisms.adapters.pytorch.replay.records import rows_read
+from mechanisms.adapters.pytorch.replay.records import rows_read, tensors_in
 from mechanisms.adapters.pytorch.replay.releases import Enough
 from mechanisms.adapters.pytorch.replay.results import Results
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, nothing, tensors_among, variance_in
 from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number
+from mechanisms.pairs.datasets import records_of
 
 Sway = tuple[float, float]
 """Factors that numbers get in turns."""
@@ -69,6 +70,13 @@ class Run(Results, TorchDispatchMode):
         """Places of the records that were read between two releases."""
         self.first_read: Stack = ()
         """Where the first of them was."""
+        self._dataset: list[tuple[torch.Tensor, int, bool]] = []
+        self._places = WeakTensorKeyDictionary()
+        """Where the first record of each of its tensors stands."""
+        self._alone = WeakTensorKeyDictionary()
+        """The same of those that hold one record each."""
+        self._many: int | None = None
+        """Records of it."""
         self._records = WeakTensorKeyDictionary()
         """Tensors that hold all records, each in its own row, and a number for each."""
         self._counted = itertools.count()
@@ -96,11 +104,16 @@ class Run(Results, TorchDispatchMode):
         self._swayed, self._turns = swayed or {}, 0
         self._reading = 0
 
-    def mark(self, tensors: Iterable[torch.Tensor]) -> None:
-        """These hold records."""
-        for tensor in tensors:
+    def mark(self, dataset: Any) -> None:
+        """This holds the records."""
+        self._dataset, self._many = [*tensors_in(dataset)], records_of(dataset)
+        for tensor, first, alone in self._dataset:
             self.memory.put(tensor, Cell(data=True))
-            self._records[tensor] = next(self._counted)
+            self._places[tensor] = first
+            if alone:
+                self._alone[tensor] = first
+            else:
+                self._records[tensor] = next(self._counted)
 
     def tell(self, name: str, tensor: Any) -> None:
         """The code releases this."""
@@ -155,8 +168,12 @@ class Run(Results, TorchDispatchMode):
         out = func(*args, **kwargs)
         if name == "_local_scalar_dense" and self._swayed:
             out = self._sway(out, args[0])
+        if self._alone and (alone := {self._alone[part] for part in tensors if part in self._alone}):
+            self._note(alone, whole=False)
+            self.first_read = self.first_read or stack()
         if args and isinstance(args[0], torch.Tensor) and args[0] in self._records:
-            rows = rows_read(name, args)
+            first = self._places.get(args[0], 0)
+            rows = {first + row for row in rows_read(name, args)}
             self._note(rows, whole=self._keeps_rows(name, args[0], out))
             self.first_read = self.first_read or (stack() if rows else ())
             if name in ("index", "index_select") and rows:
@@ -243,14 +260,18 @@ class Run(Results, TorchDispatchMode):
             self.again = made, len(parts)
 
     def _is_copy(self, tensor: torch.Tensor) -> bool:
-        """Whether it holds all records, in their order."""
-        return tensor.dim() > 0 and any(
-            len(tensor) == len(own)
-            and tensor.numel() == own.numel()
-            and torch.equal(tensor.flatten().to(own.dtype), own.flatten())
-            for own in self._records
-            if own.dim()
-        )
+        """Whether it holds all records, in their order: of one tensor, or of several."""
+        if not tensor.dim() or (self._many or len(tensor)) != len(tensor):
+            return False
+        rows = tensor.reshape(len(tensor), -1)
+        found = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
+        for own, first, alone in (*self._dataset, *((own, 0, False) for own in self._records if own.dim())):
+            values = own.reshape(1 if alone or not own.dim() else len(own), -1)[max(0, -first) :]
+            here = slice(max(0, first), max(0, first) + len(values))
+            values = values[: len(rows[here])]
+            if len(values) and values.shape[1] == rows.shape[1]:
+                found[here] |= (rows[here] == values.to(rows.dtype)).all(1)
+        return bool(found.all())
 
     def _cell(self, tensor: torch.Tensor) -> Cell | None:
         found = self.memory.get(tensor)

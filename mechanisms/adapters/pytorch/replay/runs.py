@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mechanisms.adapters.joining_rate import LARGEST_UNIFORM
 from mechanisms.adapters.pytorch.replay.comparing import holding, releases_differ, together, took_part
 from mechanisms.adapters.pytorch.replay.differing_outputs import SWAYS
-from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings, Slot
+from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings, Slot, cut_otherwise
 from mechanisms.adapters.pytorch.replay.facts import Fact
-from mechanisms.adapters.pytorch.replay.records import place_of_record, tensors_in
+from mechanisms.adapters.pytorch.replay.records import place_of_record
 from mechanisms.adapters.pytorch.replay.run import Run, Sway
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.storages import tensors_among
@@ -74,12 +74,17 @@ class Runs:
     ) -> Run:
         run = Run(bank or self._bank, reference, seedings, swayed)
         run.releases.most, run.ledger.wanted = rounds or self._most, wanted
-        run.mark(tensors_in(dataset))
+        run.mark(dataset)
         with generators_kept():
             if stirred and seed is not None:
                 # code that takes what the process's generators give has other numbers in every trial
                 seed_all(~seed & 2**63 - 1)
-            run.follow(lambda: self._code(dataset, self._seed if seed is None else seed, run.tell))
+            try:
+                run.follow(lambda: self._code(dataset, self._seed if seed is None else seed, run.tell))
+            except Exception as error:
+                side = "without" if dataset is self._without else "with"
+                error.add_note(f"it happens on the dataset {side} the record, with draws that both share")
+                raise
         return run
 
     def _further(self, dataset: Any, reference: Run | None, **more: Any) -> Run | None:
@@ -98,6 +103,10 @@ class Runs:
             self._bank = Bank(self._place, taken=taken, company=self._company)
             one = self._run(self._without, None)
             other = self._run(self._with, one)
+            if apart := cut_otherwise(one.draws, other.draws):
+                self._bank.level = {place: {} for place in apart}
+                one = self._run(self._without, None)
+                other = self._run(self._with, one)
             if lost := not_a_number(other, functools.partial(self._further, self._with, one)):
                 self._facts += lost
                 return one, other

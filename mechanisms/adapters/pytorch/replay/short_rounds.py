@@ -36,13 +36,14 @@ def short_rounds(
     repeated: Stack,
     again: tuple[Stack, int],
     begun: Mapping[Stack, Stack],
+    batches: Mapping[int, Sequence[Stack]],
 ) -> tuple[Fact, Sequence[Cost]] | None:
     """The round with the least noise, and all rounds of its run: of the record as it is, if that shows one.
 
     ``costs`` are those of the record as it is, then made larger; rounds after ``last`` are not judged. ``repeated`` is
     where places were made that hold a record more than once, ``again`` where those that hold the record in
     several parts, and how often, ``begun`` where tensors were last emptied to which
-    sums of several rounds were added.
+    sums of several rounds were added, ``batches`` where those of each round were drawn.
     """
     every = [[cost for cost in found if cost.number <= last] for found in costs]
     for told, found in zip(costs, every, strict=True):
@@ -56,8 +57,10 @@ def short_rounds(
         stacks |= {"carried": top.carried} if top.carried and kept else {}
         stacks |= {"begun": begun[top.carried]} if "carried" in stacks and top.carried in begun else {}
         stacks |= {"again": again[0]} | ({"repeated": repeated} if repeated else {})
+        drawn = batches.get(worst.number, ())
+        stacks |= {"batches": drawn[0]} if len(drawn) > 1 else {}
         lengths = [cost.lengths for own in every for cost in own if cost.number == worst.number]
-        words = {"cost": worst, "due": due, "lengths": lengths, "times": again[1]}
+        words = {"cost": worst, "due": due, "lengths": lengths, "times": again[1], "batches": len(drawn)}
         return Fact(kind="too_little_noise", stacks=stacks, words=words), told
     return None
 
