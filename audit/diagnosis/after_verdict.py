@@ -23,7 +23,7 @@ from audit.diagnosis.claim_alone import (
 from audit.diagnosis.constant_release import constant_release, never_varied
 from audit.diagnosis.explain.dispatch import positive, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
-from audit.diagnosis.hints import is_cut, on_same_seeds, repeating, unvarying, worth_a_look
+from audit.diagnosis.hints import is_cut, on_same_seeds, unvarying, worth_a_look
 from audit.diagnosis.noise import Array
 from audit.diagnosis.outputs_and_claim import first_step, of_the_claim
 from audit.diagnosis.rank import NO_NOISE, rate_first, without_praise
@@ -32,6 +32,7 @@ from audit.diagnosis.step_noise import about_steps
 from audit.diagnosis.told_by_record import (
     FIRST_STEP,
     SEVERAL_STEPS,
+    adds_noise,
     law,
     rate_is_told,
     stated,
@@ -39,7 +40,8 @@ from audit.diagnosis.told_by_record import (
     to_tell,
 )
 from audit.diagnosis.told_noise import Told, told_noise
-from audit.record.diagnosis_answer import NOT_ASKED, NOT_TOLD, Diagnosis, not_asked
+from audit.diagnosis.trials_alike import trials_alike
+from audit.record.diagnosis_answer import DEPENDENT, NOT_ASKED, NOT_TOLD, Diagnosis, not_asked
 from audit.record.direction import direction
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable, BothSides, both_sides, is_foreign
@@ -58,6 +60,8 @@ FEWEST_COORDINATES = 2
 """Of which the record's own gradient leaves fewer than two, however few the others are."""
 OF_LESS_NOISE = frozenset({"bare", "batches", "laplace", "normal", "ratio"})
 """Answers 'wrong' that noise of which some coordinates have less explains."""
+EQUALS = ("silent", "repeated")
+"""Questions that say more of equal trials than that they are equal."""
 FOLLOWS = {"silent": "repeated", "told_noise": "same_seeds"}
 """Hints after which another says nothing new: trials without noise are equal, and little noise covers little."""
 
@@ -99,7 +103,9 @@ def explain(
         answers = _of_outputs(asked, read_as)
         lines, as_stated = _lines(asked)
         answers = rate_first(answers) if as_stated else without_praise(answers, lines)
-        answers = (*lines, *answers, direction(record))
+        # of trials that depend on each other nothing is proven, in either direction
+        ordered = any(answer.code == DEPENDENT for answer in answers)
+        answers = (*answers, *lines) if ordered else (*lines, *answers, direction(record))
     else:
         answers = _without_violation(asked, read_as)
     return dataclasses.replace(record, diagnoses=answers, seconds=record.seconds + time.monotonic() - began)
@@ -108,7 +114,12 @@ def explain(
 def _of_outputs(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     try:
         with contained():
+            alike = _alike(asked, risk=asked.aside) if is_foreign(asked.mechanism) else None
+            if alike is not None and alike.code == DEPENDENT:
+                return (alike,)
             answers = _with_later_steps(asked, _answers(asked, read_as))
+            if alike is not None and not any(answer.wrong and answer.code in EQUALS for answer in answers):
+                return (alike, *(consequence(answer, alike.code) if answer.wrong else answer for answer in answers))
             tested = any(answer.risk > 0 for answer in answers)
             if any(answer.wrong for answer in answers) or not tested or not is_foreign(asked.mechanism):
                 return answers
@@ -117,6 +128,23 @@ def _of_outputs(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ..
     except Exception as error:
         lines = str(error).strip().splitlines()
         return (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
+
+
+def _alike(asked: Asked, *, risk: float) -> Diagnosis | None:
+    """Whether trials repeat or depend on each other, without which no other question says anything."""
+    try:
+        first, second = asked.outputs(asked.sides.layout().entries)
+    except Exception:
+        # the other questions say what there is to say
+        return None
+    return trials_alike(
+        first,
+        second,
+        continuous=law(asked.record) != "any",
+        cut=is_cut(first, second),
+        plus_noise=adds_noise(asked.record.claim),
+        risk=risk,
+    )
 
 
 def _without_violation(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
@@ -150,14 +178,17 @@ def _soon(asked: Asked) -> Asked:
 
 
 def _hints(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
-    record, layout, risk = asked.record, asked.sides.layout(), asked.share * asked.record.risk
+    layout, risk = asked.sides.layout(), asked.share * asked.record.risk
+    alike = _alike(asked, risk=risk / 2)
+    if alike is not None and alike.code == DEPENDENT:
+        return (alike,)
     first, second = asked.outputs(layout.entries)
     cut = is_cut(first, second)
     told = _told(asked, read_as)
     on_seeds = _on_same_seeds(asked, told, first, risk=risk / 2)
     found = (
         unvarying(first, second, layout=layout),
-        repeating(first, second, continuous=law(record) != "any" and not cut, risk=risk / 2),
+        alike,
         *(one for one in on_seeds if not cut or one.code == "no_part"),
     )
     try:

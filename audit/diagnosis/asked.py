@@ -24,7 +24,8 @@ HINTS = 0.02
 OF_STEPS = 1e-3
 """Of that, for steps after the first, which are called short only where they are so by far."""
 OF_NUMBERS = 0.1
-"""Of that, for the numbers told beside the other records' sum, and after a violation for runs on the same seeds."""
+"""Of that, for the numbers told beside the other records' sum; of a violation also for runs on the same seeds, and
+for whether trials are alike. A third each."""
 PURPOSE = 0xD1A6
 """Folded into the audit's key: the audit's own keys come from splitting it."""
 
@@ -69,8 +70,8 @@ class Asked:
 
     @property
     def aside(self) -> float:
-        """For the numbers told, and as much for runs on the same seeds after a violation."""
-        return OF_NUMBERS / 2 * self.share * self.record.risk
+        """For the numbers told, and as much for each question that is asked of all foreign code after a violation."""
+        return OF_NUMBERS / 3 * self.share * self.record.risk
 
     @property
     def divisor(self) -> float | None:

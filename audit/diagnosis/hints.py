@@ -15,7 +15,6 @@ from audit.diagnosis.claim_alone import allowed_to_normal
 from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.explain.dispatch import promised
 from audit.diagnosis.noise import Array
-from audit.diagnosis.presence import chance_of_equals
 from audit.diagnosis.rank import NO_NOISE
 from audit.diagnosis.same_seeds import Movements, ends, moves_too_far, took_no_part
 from audit.diagnosis.scale import SAME_LENGTH
@@ -169,53 +168,3 @@ def unvarying(first: Array, second: Array, *, layout: Layout) -> Diagnosis | Non
         assumes="nothing: no trial tests it and it decides no verdict",
         estimate=0.0,
     )
-
-
-def repeating(first: Array, second: Array, *, continuous: bool, risk: float) -> Diagnosis | None:
-    """Releases that are equal in several trials, or trials that depend on the one before; half of the risk each.
-
-    ``continuous`` noise never gives a release twice; where coordinates are rounded, as often as they say by chance.
-    Trials in any order are alike: of three, exchanging the last two changes the sign of the first's product with their
-    difference, so ``P(|sum| > z root(sum of squares)) <= 2 exp(-z^2 / 2)``, whatever the law. [hoeffding1963]
-    """
-    sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
-    rows = np.concatenate(sides)
-    counts = np.unique(rows, axis=0, return_counts=True)[1]
-    if continuous and counts.max() > 1 and chance_of_equals(rows) < risk / 2:
-        measured = f"trials repeat: {len(counts):,} different releases in {len(rows):,} trials"
-        causes: tuple[str, ...] = ("seed_again",)
-        if np.count_nonzero(counts > 1) == 1:
-            measured = f"one release, number by number, comes in {counts.max():,} of {len(rows):,} trials"
-            causes = ("empty_batch", *causes)
-        return answer(
-            "repeated",
-            wrong=True,
-            measured=measured,
-            causes=causes,
-            p_value=0.0,
-            risk=risk / 2,
-            assumes="continuous noise, as the claim has it",
-            estimate=float(len(counts)),
-        )
-    spread = rows.std(axis=0)
-    products = np.concatenate(
-        [_products((side - side.mean(axis=0)) / np.where(spread > 0, spread, 1)) for side in sides]
-    )
-    z = abs(float(products.sum())) / max(math.sqrt(float(np.sum(products**2))), 1e-300)
-    p = min(1.0, 2 * math.exp(-(z**2) / 2))
-    if p >= risk / 2:
-        return None
-    return answer(
-        "repeated",
-        wrong=True,
-        measured="successive trials depend on each other, and an audit takes them for independent",
-        causes=("kept_state",),
-        p_value=p,
-        risk=risk / 2,
-        assumes="nothing but trials in an order that says nothing",
-    )
-
-
-def _products(rows: Array) -> Array:
-    triples = rows[: len(rows) // 3 * 3].reshape(-1, 3, rows.shape[1])
-    return np.sum(triples[:, 0] * (triples[:, 1] - triples[:, 2]), axis=1)

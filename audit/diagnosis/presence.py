@@ -12,7 +12,7 @@ from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.distribution import on_a_grid
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
-from guarantees.numerics.distributions import binom, chi2, poisson, student
+from guarantees.numerics.distributions import binom, chi2, poisson
 from guarantees.numerics.rounding import at_most
 from mechanisms.release import Layout
 
@@ -253,14 +253,13 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
 
     Two trials agree in one coordinate within h deviations with probability at most .6 h (a normal density of
     differences is below .3), and in all of them more rarely: the number of pairs that do is at most about Poisson with
-    mean ``.3 n^2 h``, even where all coordinates are one. In every three
-    trials the first's inner products with the other two have one law; their difference is judged by a t test.
+    mean ``.3 n^2 h``, even where all coordinates are one. Successive trials: ``order_tells``.
     """
     noisy = [side.beside[~_is_silent(side)] for side in (without, with_record)]
     rows = np.concatenate(noisy)
     distinct, own = _distinct(rows), [_distinct(side) for side in noisy]
     p_equal = float(poisson.sf(len(rows) - distinct - 1, 0.3 * len(rows) ** 2 * SAME))
-    p = min(1.0, 2 * min(p_equal, _successive(np.concatenate([without.beside, with_record.beside]))))
+    p = min(1.0, 2 * min(p_equal, order_tells(without.beside, with_record.beside)[1]))
     wrong = p < risk
     measured, causes = "no trial repeats the noise of another", ()
     if wrong and p_equal < risk / 2:
@@ -284,12 +283,24 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     )
 
 
-def _successive(rows: Array) -> float:
-    """Of 'a trial's noise is as like the next as the one after': triples are independent, and a constant drops out."""
-    triples = rows[: len(rows) // 3 * 3].reshape(-1, 3, rows.shape[1])
-    differences = np.sum(triples[:, 0] * (triples[:, 1] - triples[:, 2]), axis=1)
-    error = float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
-    return 2 * float(student.sf(abs(differences.mean()) / error, len(differences) - 1)) if error > 0 else 1.0
+def order_tells(*sides: Array) -> tuple[float, float]:
+    """How much trials are like the next rather than like a later one, in deviations (below 0: more), and its p-value.
+
+    Trials in any order are alike: of three, exchanging the last two changes the sign of the difference of the squared
+    distances from the first, so ``P(|sum| > z root(sum of squares)) <= 2 exp(-z^2 / 2)``, whatever the law.
+    [hoeffding1963] The last third of a side has the later ones, so that a total that drifts away shows.
+    """
+    spread = np.concatenate(sides).std(axis=0)
+    farther = np.concatenate([_farther(side / np.where(spread > 0, spread, 1)) for side in sides])
+    z = float(farther.sum()) / max(math.sqrt(float(np.sum(farther**2))), 1e-300)
+    return z, min(1.0, 2 * math.exp(-(z**2) / 2))
+
+
+def _farther(rows: Array) -> Array:
+    """By how much the next trial is farther from a trial than one of the last third."""
+    third = len(rows) // 3
+    one, following, later = rows[: 2 * third : 2], rows[1 : 2 * third : 2], rows[2 * third : 3 * third]
+    return np.sum((one - following) ** 2, axis=1) - np.sum((one - later) ** 2, axis=1)
 
 
 def chance_of_equals(rows: Array) -> float:

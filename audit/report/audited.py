@@ -13,7 +13,7 @@ LIBRARIES = ("torch", "opacus", "jax_privacy", "optax")
 """Libraries of audited code whose versions a record keeps, in its environment or with the mechanism."""
 OF_TRAINING = ("noise_multiplier", "clip", "history", "rate", "sample_rate", "batch_size", "accountant")
 """Parameters that only DP-SGD has."""
-NOT_REPEATABLE = "not repeatable: the same seed gives other counts"
+NOT_REPEATABLE = "not repeatable: the same seed gives other counts; bounds hold if trials are independent of each other"
 
 
 def command(record: AuditRecord) -> str:

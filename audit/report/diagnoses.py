@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
-from audit.record.diagnosis_answer import LINE, LINE_NOT_FOLLOWED, NOT_ASKED, NOT_TOLD, POSSIBLE, Diagnosis
+from audit.record.diagnosis_answer import DEPENDENT, LINE, LINE_NOT_FOLLOWED, NOT_ASKED, NOT_TOLD, POSSIBLE, Diagnosis
 from audit.record.record import AuditRecord
 from dpsgd_audit.spelling import counted
 
@@ -25,6 +26,7 @@ IN_SHORT = {
     "clear": "no noise hides the record",
     "silent": "trials without noise",
     "repeated": "noise repeats between trials",
+    "dependent": "trials depend on each other",
     "direction": "moved beside the record's gradient",
     "shared": "noise shared by coordinates",
     "noise_and_batches": "noise depends on the batch",
@@ -75,6 +77,17 @@ def beside_the_verdict(record: AuditRecord) -> list[Diagnosis]:
     if record.verdict == "violation":
         return []
     return [answer for answer in record.diagnoses if answer.wrong and not answer.follows]
+
+
+def depends(record: AuditRecord) -> bool:
+    """Whether its trials were seen to depend on each other."""
+    return any(answer.code == DEPENDENT for answer in record.diagnoses)
+
+
+def but_for(records: Iterable[AuditRecord]) -> str:
+    """What qualifies the sentence that all bounds hold."""
+    odd = sum(map(depends, records))
+    return f", but for {counted(odd, 'audit')} whose trials depend on each other" if odd else ""
 
 
 def suspects(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

@@ -16,6 +16,7 @@ from audit.report.diagnoses import (
     Place,
     asked,
     beside_the_verdict,
+    but_for,
     code_lines,
     heading,
     in_short,
@@ -68,7 +69,7 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     if changing := [markdown_text(record.name) for record in records if record.repeatable is False]:
         lines += ["", f"{NOT_REPEATABLE.capitalize()} ({', '.join(changing)})."]
     lines += ["", rest] if rest else []
-    lines += ["", f"All lower bounds hold together at risk {at_most(risk)}."]
+    lines += ["", f"All lower bounds hold together at risk {at_most(risk)}{but_for(records)}."]
     return "\n".join(lines) + "\n"
 
 

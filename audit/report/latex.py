@@ -15,7 +15,7 @@ from audit.power.power import POWER, noise_at
 from audit.record.record import AuditRecord
 from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries, names_of
 from audit.report.ceiling import most_epsilon
-from audit.report.diagnoses import beside_the_verdict, in_a_paper
+from audit.report.diagnoses import beside_the_verdict, but_for, in_a_paper
 from audit.report.escaping import visible
 from audit.report.formulas import formula, in_math, number
 from audit.report.given import conditions_once, judged_scores, vouched
@@ -108,9 +108,8 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
     No type is smaller than a footnote's: what is long goes on in the next line, or stands below the table.
     """
     deltas = sorted({record.report_delta for record in records})
-    caption = (
-        f"{_short(title)}. All lower bounds hold together at risk ${_risk(records)}$; claimed values in parentheses"
-    )
+    caption = f"{_short(title)}. All lower bounds hold together at risk ${_risk(records)}${but_for(records)}"
+    caption += "; claimed values in parentheses"
     caption += rf"; $\varepsilon$ at $\delta = {number(deltas[0])}$." if len(deltas) == 1 else "."
     claims = list(dict.fromkeys(formula(record.claim) for record in records))
     kind, columns, heads = "table", "lrrl", ["audit", r"$\varepsilon$", r"$\delta(0)$", "verdict"]
@@ -224,7 +223,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
             f"two neighbouring datasets ({relations}) and scored them by {', '.join(map(_short, scores))}.",
             f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
             f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
-            f"probability at least ${sure}$.",
+            f"probability at least ${sure}${but_for(records)}.",
             *(["Audits could end early; their bounds hold at every time."] if early else []),
             f"The claim{' is' if len(claims) == 1 else 's are'} "
             f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",

@@ -11,7 +11,7 @@ from audit.record.record import AuditRecord, Part
 
 NOT_REPEATABLE = (
     "trials that were drawn twice differed: the code does not draw from its seed alone, so the same seed gives other "
-    "counts. The bounds hold nevertheless."
+    "counts. The bounds hold if the trials are independent of each other."
 )
 OWN = "{name}  # your own: import it"
 FUNCTIONS = ("train", "function", "given", "init", "update", "gradients", "loss", "weights")

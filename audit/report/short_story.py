@@ -6,7 +6,7 @@ import textwrap
 
 from audit.record.record import AuditRecord
 from audit.report.audited import names_of
-from audit.report.diagnoses import in_prose
+from audit.report.diagnoses import but_for, in_prose
 from audit.report.escaping import shown, visible
 from audit.report.given import judged_scores
 from audit.report.promises import unchecked_steps
@@ -105,9 +105,9 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
         return "nothing: no audit could run"
     risk = f"at risk {sum(record.risk for record in records):.3g}"
     if not broken:
-        return f"no violation found{more}; bounds hold {risk}{_power(records)}"
+        return f"no violation found{more}; bounds hold {risk}{but_for(records)}{_power(records)}"
     worst, says = largest_excess(records)
-    return f"{leaking(records)}{more}, {risk} in total; largest excess: {says} ({worst.name})"
+    return f"{leaking(records)}{more}, {risk} in total{but_for(records)}; largest excess: {says} ({worst.name})"
 
 
 def _power(records: tuple[AuditRecord, ...]) -> str:

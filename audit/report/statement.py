@@ -17,7 +17,7 @@ from audit.report.audited import (
     unit_of_privacy,
 )
 from audit.report.caveats import expected_not_found, other_than_told
-from audit.report.diagnoses import REPLAYED, heading, in_a_paper, looks_wrong
+from audit.report.diagnoses import REPLAYED, but_for, heading, in_a_paper, looks_wrong
 from audit.report.escaping import markdown_text, shown
 from audit.report.given import conditions_once, judged_scores, source, vouched
 from audit.report.promises import covered, in_words, scored_by
@@ -44,7 +44,7 @@ def statement(records: tuple[AuditRecord, ...]) -> str:
     versions = ", ".join(sorted({str(record.environment.get("dpsgd_audit", "unknown")) for record in records}))
     lines = [
         f"We audited {how_many(records)} with dpsgd-audit {versions}{_beside(records)}. "
-        f"All lower bounds hold together with probability at least {at_least(1 - risk, '.4g')}."
+        f"All lower bounds hold together with probability at least {at_least(1 - risk, '.4g')}{but_for(records)}."
     ]
     records = tuple(map(shown, records))
     shared = _shared(records)

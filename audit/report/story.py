@@ -12,7 +12,7 @@ from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
 from audit.report.caveats import again, close_call, ended_early, expected_not_found, second_pair
 from audit.report.ceiling import Ceiling
-from audit.report.diagnoses import code_lines, looks_wrong, suspects
+from audit.report.diagnoses import but_for, code_lines, depends, looks_wrong, suspects
 from audit.report.given import judged_scores
 from audit.report.look_again import look_again
 from audit.report.promises import in_words
@@ -73,6 +73,8 @@ def outcome(record: AuditRecord) -> str:
 def consequence(record: AuditRecord, most: Ceiling | None) -> str:
     """What a verdict means, in the terms of an attacker who must guess whether the record was there."""
     allowed = (1 + record.claim.advantage) / 2
+    if depends(record):
+        return "Nothing is proven, for or against the claim: trials depend on each other."
     if record.verdict == "violation":
         right = (1 + record.delta(0.0)) / 2
         broken = f"{_capital(what_broke(record))}. "
@@ -93,6 +95,8 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
 
 def remedy(record: AuditRecord) -> str:
     """What to do about it."""
+    if depends(record):
+        return "Let every trial start from the same state, and audit again. Do not read the verdict as one."
     if record.verdict != "violation" and (shown := looks_wrong(record.diagnoses)):
         # no trial shows it, and trials alone decide
         passed = "" if record.verdict == "no_violation_found" else "Do not read it as a pass. "
@@ -249,11 +253,12 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
     if unrun == len(records):
         return "Nothing: no audit could run."
     if not broken:
-        return f"No audit found a violation.{more} All lower bounds hold together at risk {risk:.3g}."
+        return f"No audit found a violation.{more} All lower bounds hold together at risk {risk:.3g}{but_for(records)}."
     worst, says = largest_excess(records)
     return (
         f"{_capital(leaking(records))}. The largest proven "
-        f"excess: {worst.name}, {says}.{more} The chance that any of this is wrong is at most {at_most(risk)}."
+        f"excess: {worst.name}, {says}.{more} The chance that any of this is wrong is at most "
+        f"{at_most(risk)}{but_for(records)}."
     )
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.caveats import close_call, ended_early, other_than_told, second_pair
-from audit.report.diagnoses import heading, looks_wrong, not_followed, untold
+from audit.report.diagnoses import but_for, heading, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.repeat import NOT_REPEATABLE
 from audit.verdict.judgement import SMALLEST_RISK
@@ -68,7 +68,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     looks = sorted({record.look for record in records} - {0})
     which = f" (look {looks[-1]})" if looks else ""
     table = Table(
-        caption=f"All lower bounds hold together at risk {suite_risk:g}{which}{_alone(records)}."
+        caption=f"All lower bounds hold together at risk {suite_risk:g}{which}{but_for(records)}{_alone(records)}."
         if any(record.ran for record in records)
         else None,
         caption_justify="left",

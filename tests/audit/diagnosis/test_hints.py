@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from checks import assert_rate_at_most
 
 import audit
 import guarantees
 import mechanisms
-from audit.diagnosis.hints import repeating, unvarying
+from audit.diagnosis.hints import unvarying
 from mechanisms.release import PLAIN, Layout
 
 DIMENSION, RATE, NOISE = 12, 0.5, 1.0
@@ -99,7 +98,7 @@ BUGS = {
     ),
     "the dataset not read": (lambda seed, g: step(seed, rows), "no_part", "bit for bit"),
     "100 seeds": (functools.partial(step, noise=of_few_seeds), "repeated", "a seed or a release is reused"),
-    "noise carried over": (functools.partial(step, noise=carried), "repeated", "successive trials"),
+    "noise carried over": (functools.partial(step, noise=carried), "dependent", "more alike"),
     "noise on some": (lambda seed, g: step(seed, g * SOME, noise=some_bare), "bare", "10 to 11 never vary"),
     "no noise on an empty batch": (functools.partial(step, noise=if_any), "silent", "an empty batch gets no noise"),
     "divided by the batch": (functools.partial(step, after=lambda z, n: z / max(n, 1)), "scale_by_trial", "varies"),
@@ -252,23 +251,6 @@ def test_a_release_that_is_rotated_moves_elsewhere_than_its_gradient_and_breaks_
 def test_a_record_that_is_seldom_sampled_beside_a_claim_of_no_batches_takes_part():
     seldom = functools.partial(step, sample=lambda r, n: np.flatnonzero(r.random(n) < 1 / 64))
     assert not hinted(seldom, ALIKE, claim=NO_BATCHES, settled=False)
-
-
-def test_one_release_that_comes_again_may_be_an_empty_batch():
-    drawn = np.random.default_rng(0).normal(size=(2, 100, 5))
-    drawn[:, ::10] = 0.0
-    hint = repeating(*drawn, continuous=True, risk=0.01)
-    assert hint is not None
-    assert "20 of 200 trials" in hint.says
-    assert hint.causes == ("empty_batch", "seed_again")
-
-
-def test_trials_in_any_order_are_independent_at_the_risk_that_is_stated():
-    found = 0
-    for seed in range(300):
-        heavy = np.random.default_rng(seed).standard_cauchy(size=(2, 60, 3))
-        found += repeating(*heavy, continuous=False, risk=0.2) is not None
-    assert_rate_at_most(found, 300, 0.1)
 
 
 def rounded(z, n):

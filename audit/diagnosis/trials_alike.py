@@ -1,0 +1,92 @@
+"""Whether trials are what an audit takes them for: independent of each other, and none of them drawn twice."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from audit.diagnosis.cause_sentences import answer
+from audit.diagnosis.noise import Array
+from audit.diagnosis.presence import chance_of_equals, order_tells
+from audit.record.diagnosis_answer import DEPENDENT, Diagnosis
+
+OFTEN = 0.1
+"""Equal pairs for each trial, at least: of fewer nobody can tell what makes them."""
+UNEVEN = 1.15
+"""Times the different values that equally likely ones give, up to which they are."""
+AROUND, NEAR, ON_A_GRID = 20, 1.5, 0.15
+"""Distances around one, and times the smallest of these up to which another is the same. Of random values 0.07 are, and
+of so many rounded ones at least 0.2."""
+INNER, LEAST_INNER, ERRORS = 0.66, 0.42, 5.0
+"""Share of the equal pairs in the inner half of rounded normal noise (Laplace noise has 0.75), and half less error."""
+
+
+def trials_alike(
+    first: Array, second: Array, *, continuous: bool, cut: bool, plus_noise: bool, risk: float
+) -> Diagnosis | None:
+    """Releases that are equal in several trials, or trials that depend on the one before; half of the risk each.
+
+    ``continuous`` noise never gives a release twice; where coordinates are rounded, as often as they say by chance,
+    unless something ``cut`` them. Of a number of the data ``plus_noise`` alone, few seeds are told from rounding.
+    """
+    sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
+    rows = np.concatenate(sides)
+    counts = np.unique(rows, axis=0, return_counts=True)[1]
+    again = counts.max() > 1 and not cut and chance_of_equals(rows) < risk / 2
+    if continuous and (again or (plus_noise and _few_draws(sides))):
+        measured = f"trials repeat: {len(counts):,} different releases in {len(rows):,} trials"
+        causes = ("seed_again",) if again else ("seed_again", "coarse_noise")
+        if np.count_nonzero(counts > 1) == 1:
+            measured = f"one release, number by number, comes in {counts.max():,} of {len(rows):,} trials"
+            causes = ("empty_batch", *causes)
+        return answer(
+            "repeated",
+            wrong=True,
+            measured=measured,
+            causes=causes,
+            p_value=0.0,
+            risk=risk / 2,
+            assumes="continuous noise, as the claim has it",
+            estimate=float(len(counts)),
+        )
+    z, p = order_tells(*sides)
+    if p >= risk / 2:
+        return None
+    return answer(
+        DEPENDENT,
+        wrong=True,
+        measured="trials depend on each other. Verdict, p-value and bounds take them for independent, and without that "
+        f"they need not hold. Releases of successive trials are {'more' if z < 0 else 'less'} alike than those of "
+        "trials far apart",
+        causes=("kept_state",),
+        p_value=p,
+        risk=risk / 2,
+        assumes="nothing but trials in an order that says nothing",
+    )
+
+
+def _few_draws(sides: list[Array]) -> bool:
+    """Whether values come again as those of few seeds do, and not as rounded noise does.
+
+    Those are equally likely and lie anywhere. Rounded values lie at multiples of what the smallest distance around
+    them is, and come again most in the middle. The number of a release that takes most values stands for it.
+    """
+    at = max(range(sides[0].shape[1]), key=lambda place: len(np.unique(sides[0][:, place])))
+    equal, inner = 0.0, 0.0
+    for own in (side[:, at] for side in sides):
+        values, counts = np.unique(own, return_counts=True)
+        pairs = counts * (counts - 1) / 2
+        if len(values) < AROUND or pairs.sum() < OFTEN * len(own):
+            return False
+        likely = len(own) * (len(own) - 1) / (2 * pairs.sum())
+        even = len(values) <= UNEVEN * likely * (1 - (1 - 1 / likely) ** len(own))
+        gaps = np.diff(values)
+        smallest = sliding_window_view(np.pad(gaps, AROUND // 2, mode="edge"), AROUND + 1).min(axis=1)
+        if not even or np.mean(gaps <= NEAR * smallest) > ON_A_GRID:
+            return False
+        low, high = np.quantile(own, (0.25, 0.75))
+        equal += float(pairs.sum())
+        inner += float(pairs[(low <= values) & (values <= high)].sum())
+    return LEAST_INNER < inner / equal < INNER - ERRORS * 0.5 / math.sqrt(equal)
