@@ -29,6 +29,7 @@ from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 
 CANDIDATES = 41
+MOST_POINTS = 41
 MOST_TRIALS = 2**30
 FEW_TRIALS = 64
 LARGEST_MU = 40.0
@@ -147,6 +148,16 @@ def plan(
     lines = tabulate(claim, points=CURVE_POINTS)
     points = operating_points(mechanism)
     side = trials // 2
+    known = _OfClaim(
+        claim=claim,
+        told=claim.describe(),
+        table=lines.x.tobytes() + lines.y.tobytes(),
+        trials_per_side=side,
+        risk=risk,
+        delta=delta,
+        power=power,
+    )
+    leak, expected = _of_the_claim(known)
     refutation = _refutation(claim, lines, points, side, risk, power) if points else None
     needed = refutation.rectangle_trials if refutation else None
     pace = seconds_per_trial
@@ -156,12 +167,33 @@ def plan(
         delta=delta,
         power=power,
         refutation=refutation,
-        smallest_leak=_smallest_leak(claim, lines, side, risk, delta, power),
+        smallest_leak=leak,
         largest_provable_epsilon=joint_epsilon_bound(_clean(side), delta=delta, risk=risk),
-        expected=expected_bounds(claim, trials_per_side=side, delta=delta, risk=risk),
+        expected=expected,
         seconds=None if pace is None else seconds_before + trials * pace,
         seconds_to_refute=None if pace is None or needed is None else seconds_before + needed * pace,
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _OfClaim:
+    """What a plan knows before it knows the code: a suite has many audits of one claim."""
+
+    claim: Claim = dataclasses.field(compare=False)
+    told: str
+    table: bytes
+    trials_per_side: int
+    risk: float
+    delta: float
+    power: float
+
+
+@functools.lru_cache(maxsize=64)
+def _of_the_claim(known: _OfClaim) -> tuple[SmallestLeak, ExpectedBounds]:
+    claim, side, risk, delta = known.claim, known.trials_per_side, known.risk, known.delta
+    lines = tabulate(claim, points=CURVE_POINTS)
+    leak = _smallest_leak(claim, lines, side, risk, delta, known.power)
+    return leak, expected_bounds(claim, trials_per_side=side, delta=delta, risk=risk)
 
 
 def operating_points(mechanism: Claim | TradeOff | Sequence[Point] | None) -> tuple[Point, ...]:
@@ -217,7 +249,7 @@ def expected_bounds(claim: Claim, *, trials_per_side: int, delta: float, risk: f
     n = trials_per_side
     alpha = ndtr(np.linspace(-6.0, 6.0, 241))
     beta = np.asarray(claim.beta(alpha), float)
-    errors = binom.median(n, alpha), binom.median(n, beta)
+    errors = binom.ppf(0.5, n, alpha), binom.ppf(0.5, n, beta)
     share = shared(risk, STATEMENTS).shares
 
     def best(question: Question, name: Statement) -> float:
@@ -234,7 +266,10 @@ def _refutation(
     claim: Claim, lines: SupportingLines, points: tuple[Point, ...], trials: int, risk: float, power: float
 ) -> Refutation:
     rates = growth_rates(lines, points)
-    best = int(rates.argmax())
+    # a pilot has hundreds of points, and which needs fewest trials is nearly decided by its growth
+    kept = np.argsort(-rates, kind="stable")[:MOST_POINTS]
+    points, rates = tuple(points[place] for place in kept), rates[kept]
+    best = 0
 
     def rectangle(point: Point, n: int) -> float:
         return refutation_power(claim, alpha=point[0], beta=point[1], trials_per_side=n, risk=risk)
@@ -250,7 +285,9 @@ def _refutation(
             power_at_budget=budget,
         )
     needed, at = _trials_needed(rectangle, points, power, start=math.ceil(2 / rates[best]))
-    joint_needed = _joint_trials(lines, points[best], risk, power, start=math.ceil(1 / rates[best]))
+    joint_needed = _joint_trials(
+        lines, points[best], risk, power, start=max(math.ceil(1 / rates[best]), (needed or 0) // 2)
+    )
     return Refutation(
         rectangle_trials=_both(needed),
         rectangle_point=at,
@@ -269,16 +306,16 @@ def _trials_needed(
     power_of: Callable[[Point, int], float], points: tuple[Point, ...], power: float, *, start: int
 ) -> tuple[int | None, Point | None]:
     """Least trials, to half a per cent, at which some point reaches the power, and that point."""
-    high = max(start, 2)
+    low, high = 0, max(start, 2)
     while True:
         ranked = sorted(points, key=lambda point: -power_of(point, high))
         if power_of(ranked[0], high) >= power:
             break
-        high *= 2
+        low, high = high, 2 * high
         if high > MOST_TRIALS:
             return None, None
     # Only the best few can still be best at somewhat fewer trials.
-    points, low = tuple(ranked[:5]), 0
+    points = tuple(ranked[:5])
     while high - low > max(1, high // 200):
         middle = (low + high) // 2
         low, high = (low, middle) if max(power_of(p, middle) for p in points) >= power else (middle, high)
@@ -293,8 +330,8 @@ def _joint_trials(lines: SupportingLines, point: Point, risk: float, power: floa
         return critical_statistic(lines, point, trials_per_side=n, risk=risk)
 
     def power_of(at: Point, n: int) -> float:
-        # The critical value depends on few trials, and hardly on many: those share it up to the next power of 2.
-        known = critical(n if n <= FEW_TRIALS else 1 << (n - 1).bit_length())
+        # The critical value depends on few trials, and hardly on many: those share it up to the next power of 4.
+        known = critical(n if n <= FEW_TRIALS else 4 ** math.ceil(math.log(n, 4)))
         return joint_power(lines, at, trials_per_side=n, risk=risk, critical=known)
 
     return _trials_needed(power_of, (point,), power, start=max(start, 2))[0]
