@@ -116,8 +116,9 @@ def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable
         raise
     for sentence in unnoticed(_earlier(out / "records.json"), records):
         print(printable(f"warning: {sentence}"), file=sys.stderr)
-    save_records(records, out / "records.json", title=suite.title)
-    page = write_report(records, out, title=suite.title, command=_command(arguments, suite))
+    whole = _with_others(records, out, suite, arguments)
+    save_records(whole, out / "records.json", title=suite.title)
+    page = write_report(whole, out, title=suite.title, command=_command(arguments, suite))
     if not arguments.audit and all(record.ran or record.as_expected for record in records):
         # what could not run can be mended and run with the same command, which keeps what is finished
         shutil.rmtree(resume_in, ignore_errors=True)
@@ -151,7 +152,7 @@ def _write_part(done: tuple[AuditRecord, ...], out: Path, suite: Suite, argument
 
     if not done:
         return
-    records, asked = adjust(done), len(arguments.audit or suite.audits)
+    records, asked = _with_others(adjust(done), out, suite, arguments), len(arguments.audit or suite.audits)
     part = f"interrupted: {len(done)} of {counted(asked, 'audit')}"
     title = f"{suite.title} ({part})"
     save_records(records, out / "records.json", title=title)
@@ -217,6 +218,26 @@ def _earlier(path: Path) -> tuple[AuditRecord, ...]:
         return load_records(path) if path.exists() else ()
     except (ValueError, OSError):
         return ()
+
+
+def _with_others(
+    records: tuple[AuditRecord, ...], out: Path, suite: Suite, arguments: argparse.Namespace
+) -> tuple[AuditRecord, ...]:
+    """With what an earlier run in the same folder found in audits that this one was not asked for.
+
+    Only audits that share one risk and one seed are kept together.
+    """
+    if not arguments.audit:
+        return records
+    now, shares = {record.name for record in records}, {(record.suite, record.look) for record in records}
+    others = [record for record in _earlier(out / "records.json") if record.name not in now]
+    places = {spec.name: place for place, spec in enumerate(suite.audits)}
+    kept = [record for record in others if (record.suite, record.look) in shares and record.name in places]
+    for count, what in ((len(kept), "kept"), (len(others) - len(kept), "replaced: of another seed, risk or suite")):
+        if count and not arguments.quiet:
+            told = f"{counted(count, 'record')} of an earlier run in {os.path.relpath(out)}"
+            print(printable(f"{told} {'is' if count == 1 else 'are'} {what}."), file=sys.stderr)
+    return tuple(sorted((*kept, *records), key=lambda record: places[record.name]))
 
 
 def _speak_ci(records: tuple[AuditRecord, ...], suite: Suite, arguments: argparse.Namespace) -> None:

@@ -82,15 +82,35 @@ diagnose = false
 def test_one_audit_of_a_suite_has_the_numbers_that_it_has_in_the_whole_one(tmp_path, run, capsys):
     run(text=THREE)
     whole = load_records(tmp_path / "out" / "records.json")
-    _, alone = run("--audit", "second", text=THREE)
+    records = tmp_path / "alone" / "records.json"
+    assert main(["run", str(tmp_path / "suite.toml"), "--out", str(records.parent), "--audit", "second"]) == 3
     assert "1 of the suite's 3 audits, each with its part of the suite's risk." in capsys.readouterr().out
-    assert len(load_records(tmp_path / "out" / "records.json")) == 1
+    (alone,) = load_records(records)
     assert (alone.name, alone.risk, alone.suite.audits) == ("second", 0.01, 3)
     unlike = {"started", "seconds"}
     one, same = ({k: v for k, v in record.to_json().items() if k not in unlike} for record in (alone, whole[1]))
     assert one == same
-    assert "--audit second" in (tmp_path / "out" / "index.html").read_text()
-    assert main(["verify", str(tmp_path / "out" / "records.json"), "--quiet"]) == 3
+    assert "--audit second" in (records.parent / "index.html").read_text()
+    assert main(["verify", str(records), "--quiet"]) == 3
+
+
+def test_one_audit_that_is_run_again_leaves_the_records_of_the_others(tmp_path, run, capsys):
+    run(text=THREE)
+    path = tmp_path / "out" / "records.json"
+    before = load_records(path)
+    run("--audit", "second", "--fresh", text=THREE)
+    again = load_records(path)
+    assert [record.name for record in again] == ["first", "second", "third"]
+    assert (again[0], again[2]) == (before[0], before[2])
+    assert again[1].started >= before[1].started
+    said = capsys.readouterr()
+    assert "2 records of an earlier run" in said.err
+    assert "are kept." in said.err
+    assert main(["verify", str(path), "--quiet"]) == 0
+    run("--audit", "second", "--seed", "7", text=THREE)
+    assert "2 records of an earlier run" in (said := capsys.readouterr().err)
+    assert "are replaced: of another seed, risk or suite." in said
+    assert len(load_records(path)) == 1
 
 
 def test_an_audit_that_the_suite_lacks_is_refused(tmp_path, capsys):
