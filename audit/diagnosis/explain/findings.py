@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from collections.abc import Iterable
 
 from audit.diagnosis.explain.places import Frame, Place, spelled
@@ -98,6 +99,8 @@ class Round:
     """Where noise meets data."""
     exact: bool = True
     """Whether the deviation is known from the program; else it is estimated from draws."""
+    error: float = 0.0
+    """Relative standard error of a deviation that is estimated from few draws."""
     judged: bool = True
     """Whether the multiplier is what the round costs; else something of the round was not followed."""
     scale: float = 1.0
@@ -196,15 +199,29 @@ def _at(lines: tuple[Frame, ...]) -> str:
     return "".join(f"\n    {relative(path)}:{line}" for path, line in lines)
 
 
+LARGEST_ERROR = 0.1
+"""Of a deviation that is printed."""
+
+
 def _table(rounds: tuple[Round, ...]) -> str:
     rows = [
-        f"  {one.number:>5}  {one.sensitivity:>11.4g}  {one.noise_deviation:>15.4g}  {one.multiplier:>10.4g}"
-        f"{'' if one.exact else '  (deviation estimated)'}{'' if one.judged else '  (not judged)'}"
+        f"  {one.number:>5}  {one.sensitivity:>11.4g}  {_known(one.noise_deviation, one):>15}  "
+        f"{_known(one.multiplier, one):>10}{_estimated(one)}{'' if one.judged else '  (not judged)'}"
         f"{'' if one.sensitivity else '  (the record moves nothing)'}"
         f"{'' if one.scale == 1 else f'  (the record {resized(one.scale)})'}"
         for one in rounds
     ]
     return "\n".join(["  round  sensitivity  noise deviation  multiplier", *rows])
+
+
+def _known(number: float, one: Round) -> str:
+    return "?" if one.error > LARGEST_ERROR and math.isfinite(number) else f"{number:.4g}"
+
+
+def _estimated(one: Round) -> str:
+    if one.exact:
+        return ""
+    return "  (too few draws to estimate the deviation)" if one.error > LARGEST_ERROR else "  (deviation estimated)"
 
 
 def resized(scale: float) -> str:

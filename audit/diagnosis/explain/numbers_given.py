@@ -160,7 +160,7 @@ def not_handed(code: Callable[[], object], place: Place, number: float, *, retur
             return Place(own=((own.by.path, own.line), *own.by.callers))
     for depth, frame in enumerate(place.own):
         around = [call for call in calls if _holds(call, frame)]
-        if not any(call.is_handed(number) or call.is_handed(1 / number) for call in around):
+        if not any(call.is_handed(number) or (number and call.is_handed(1 / number)) for call in around):
             return Place(own=place.own[depth:])
     return place
 

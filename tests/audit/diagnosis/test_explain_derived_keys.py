@@ -208,6 +208,34 @@ def of_names_alike(key, rows):
     return one, clipped(rows)[3:] + normal(named(key, "tail"))
 
 
+def forgetful(key, number):
+    return jax.random.fold_in(key, 1)  # wrong
+
+
+def of_a_number_that_is_forgotten(key, rows):
+    one = clipped(rows)[:3] + normal(forgetful(key, 0))
+    return one, clipped(rows)[3:] + normal(forgetful(key, 1))
+
+
+def of_forgotten_steps(key, rows):
+    weights, released = jnp.zeros(6), []
+    for step in range(2):
+        noisy = clipped(rows + 0.1 * weights)[:3] + normal(forgetful(key, step))
+        weights = weights - jnp.tile(noisy, 2)
+        released.append(noisy)
+    return released
+
+
+def wide(key, entries):
+    own = jax.random.fold_in(key, 1)
+    return jax.random.normal(own, (entries,))
+
+
+def of_one_key_for_two_sizes(key, rows):
+    one = clipped(rows)[:2] + wide(key, 2)
+    return one, clipped(rows)[2:] + wide(key, 4)  # wrong
+
+
 def of_one_name(key, rows):
     total = clipped(rows)
     one = total[:3] + normal(named(key, "head"))
@@ -227,7 +255,15 @@ def of_kept_noise(key, rows):
 
 @pytest.mark.parametrize(
     ("step", "marked"),
-    [(of_a_kept_state, Kept), (of_names_alike, named), (of_one_name, of_one_name), (of_kept_noise, of_kept_noise)],
+    [
+        (of_a_kept_state, Kept),
+        (of_names_alike, named),
+        (of_one_name, of_one_name),
+        (of_kept_noise, of_kept_noise),
+        (of_a_number_that_is_forgotten, forgetful),
+        (of_forgotten_steps, forgetful),
+        (of_one_key_for_two_sizes, of_one_key_for_two_sizes),
+    ],
 )
 def test_the_line_that_comes_by_one_key_again_stands_first(step, marked):
     found = told(step).findings[0]
@@ -245,3 +281,51 @@ def test_a_line_that_makes_a_key_of_the_data_is_told_once():
     (found,) = explain(step, mechanisms.pair(rows[:5], rows), key=jax.random.key(0)).findings
     assert found.kind == Kind.RANDOMNESS_FROM_DATA
     assert " on)" not in found.says
+
+
+def directions(key, rows):
+    direction, noise = jax.random.split(key)
+    along = jnp.clip(rows @ jax.random.normal(direction, (6,)), -1.0, 1.0).sum() + jax.random.normal(noise)
+    return along * jax.random.normal(direction, (6,))
+
+
+def signs(key, rows):
+    sign, noise = jax.random.split(key)
+
+    def turned(rows):
+        return rows * jax.random.rademacher(sign, (6,), rows.dtype)
+
+    return turned(clipped(turned(rows)) + jax.random.normal(noise, (6,)))
+
+
+def taken_again(key, rows):
+    coins, noise, counted = jax.random.split(key, 3)
+
+    def taken():
+        return jax.random.bernoulli(coins, 0.5, (len(rows), 1))
+
+    noisy = clipped(taken() * rows) + 2**0.5 * jax.random.normal(noise, (6,))
+    return noisy, taken().sum() + 2**0.5 * jax.random.normal(counted)
+
+
+def direction_is_noise(key, rows):
+    along = jnp.clip(rows @ jax.random.normal(key, (6,)), -1.0, 1.0).sum() + jax.random.normal(jax.random.split(key)[0])
+    return along * jax.random.normal(key, (6,)) + jax.random.normal(key, (6,))
+
+
+def noise_again(key, rows):
+    coins, noise = jax.random.split(key)
+    first = clipped(rows) + jax.random.normal(noise, (6,))
+    return first, jnp.sum(jax.random.bernoulli(coins, 0.5, (len(rows), 1)) * rows**2) - jax.random.normal(noise, (6,))
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("step", [directions, signs, taken_again])
+def test_what_is_no_noise_may_be_drawn_again_from_its_key(step):
+    assert explain(step, PAIR, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).suspicions == ()
+
+
+@pytest.mark.parametrize("step", [direction_is_noise, noise_again])
+def test_noise_may_not(step):
+    kinds = {one.kind for one in explain(step, PAIR, key=jax.random.key(0), noise_multiplier=1.0).suspicions}
+    assert Kind.KEY_USED_TWICE in kinds

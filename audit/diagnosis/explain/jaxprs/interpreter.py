@@ -85,6 +85,8 @@ class Lockstep:
         """Functions of the user's that were running while what records hold was read, and not their number alone."""
         self._path: tuple[int, ...] = ()
         self._derived = False
+        self._rejects = False
+        """Whether a library's loop runs, as in what draws a binomial number: what it draws is no noise, no choice."""
         self._met_records: set[Frame | None] = set()
         """Lines of constant keys whose numbers are initial weights, or else multiply what records hold."""
         self._passed: collections.Counter[Slot] = collections.Counter()
@@ -157,7 +159,8 @@ class Lockstep:
         if name in LOOPS:
             same = not any(value.random or value.differs for value in (*ins, *ins_b)) and shapes(one) == shapes(other)
             loop = self._scan if name == "scan" else self._while
-            return self._apart(one, other, ins, ins_b, place) if same else loop(one, other, ins, ins_b, within)
+            with replaced(self, "_rejects", self._rejects or (name == "while" and place.entered is not None)):
+                return self._apart(one, other, ins, ins_b, place) if same else loop(one, other, ins, ins_b, within)
         if (kept := chosen(name, ins)) is not None:
             self.keys.thrown_away(frozenset().union(*(value.drawn for value in ins)) - kept.drawn)
             return [dataclasses.replace(kept, at=kept.at or place, way=(*kept.way, place) if kept.differs else ())]
@@ -168,7 +171,7 @@ class Lockstep:
             self.keys.split(ins[0], place)
         if name in CALLBACKS:
             self.opaque.setdefault(f"the callback at {spelled(place)}")
-        if name in COMPARISONS:
+        if name in COMPARISONS and not self._rejects:
             for draw, rate in rate_of(ins, place).items():
                 self._rates.setdefault(draw, rate)
             if self.forced is not None:
@@ -229,6 +232,7 @@ class Lockstep:
             self._passed[own] += 1
             self.company.see((*own, self._passed[own]), out, ins, place)
         self.choices.see(out, place, released=bool(self.meetings.releases))
+        out.noise = out.noise and not self._rejects
         met = self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
         if met.muted is not None and not met.noise and any(value.noise for value in ins):
             self.keys.thrown_away(met.drawn)
@@ -258,8 +262,9 @@ class Lockstep:
         """A library's function of keys alone: what it draws is noise, or a choice."""
         name, jaxpr = one.params.get("name", ""), one.params[CALLS[one.primitive.name]]
         keys = [value for value in ins if value.random and is_key(value.a) and draws(jaxpr)]
-        numbers = [number for value in keys for number in self._draw(value, place, other.outvars[0].aval)]
         outs = evaluate(one, [value.a for value in ins])
+        drawn = None if is_key(outs[0]) else outs[0]
+        numbers = [number for value in keys for number in self._draw(value, place, other.outvars[0].aval, drawn)]
         outs_b = evaluate(other, [value.b for value in ins_b]) if shapes(one) != shapes(other) else outs
         results = []
         if name in INDEPENDENT:
@@ -343,6 +348,8 @@ class Lockstep:
         moving = pairing.together(ins[fixed:], ins_b[fixed_b:], place)
         carry, columns = moving[:carried], moving[carried:]
         self.keys.begins(carry, place)
+        held = frozenset().union(*(value.drawn for value in consts if value.noise))
+        held = self.meetings.held | held.difference(*(value.drawn for value in carry))
         if out_of_line(columns):
             columns = [column if column.values else dataclasses.replace(column, uncoupled=place) for column in columns]
         inner = inside(params["jaxpr"], one, within)
@@ -353,7 +360,8 @@ class Lockstep:
             own = [pairing.row_of(value, step, length) for value in columns]
             # a step for each record has no padding beside it, whatever zeros the record has
             own = own if step < length or length == self.counts[0] else pairing.beside_padding(own, self.group)
-            with replaced(self.meetings, "larger_alone", self.meetings.larger_alone or step >= length):
+            alone = self.meetings.larger_alone or step >= length
+            with replaced(self.meetings, "larger_alone", alone), replaced(self.meetings, "held", held):
                 turns = [*consts, *carry, *own], [*consts_b, *carry, *own]
                 outs = self.run(params["jaxpr"], params_b["jaxpr"], *turns, inner)
             if step >= length:  # the other side keeps what it has
@@ -383,7 +391,7 @@ class Lockstep:
         for draw, rate in self._rates.items():
             self.find(rate.told(draw, self._holders, self.counts, program.trace_again))
 
-    def _draw(self, key: Value, place: Place, drawn: Any) -> list[int]:
+    def _draw(self, key: Value, place: Place, drawn: Any, numbers: Any = None) -> list[int]:
         """Remember who drew from a key: the numbers of the draw, if its key is not the same in every run."""
         self.draws.add(place)
         if key.differs and key.tag is None and key.uncoupled is not None and not key.values:
@@ -401,7 +409,9 @@ class Lockstep:
             return []
         each = drawn.size == self.counts[1] * max(1, key.a.size)
         chooses = not each if jnp.issubdtype(drawn.dtype, jnp.signedinteger) else each
-        return self.keys.drawn(key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied, key.at))
+        return self.keys.drawn(
+            key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied, key.at, numbers=numbers)
+        )
 
 
 def _fresh_keys_of_count(ins: Sequence[Value], ins_b: Sequence[Value]) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import dis
+import functools
 import inspect
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import jax
@@ -138,6 +140,8 @@ class Hands:
         """Calls, and keys that are arguments of theirs."""
         self._told: dict[int, dict[str, Any]] = {}
         """The words and numbers that calls are given as arguments."""
+        self._ignored: dict[int, frozenset[str]] = {}
+        """Arguments that the functions of calls never read."""
         self._by_jax: set[int] = set()
         """Calls that a library makes, such as those of a loop's body."""
         self._copied: dict[int, Place] = {}
@@ -170,18 +174,20 @@ class Hands:
     def derived_alike(self, first: Place, second: Place) -> Place | None:
         """The line by which two calls of one function come by one key, and no caller is to blame; None if one may be.
 
-        The line reads words or numbers that are not the same in both calls, or none of them and a key that no caller
-        gives: then the function keeps the key, and hands it out again.
+        The line reads words or numbers that are not the same in both calls, or the function ignores such, or there are
+        none of them and a key that no caller gives: then the function keeps the key, and hands it out again.
         """
-        takers = [next((one for one in self._taken if one.is_at(place)), None) for place in (first, second)]
-        if takers[0] is None or takers[1] is None or takers[0].key != takers[1].key:
+        before = next((one for one in self._taken if one.is_at(first)), None)
+        after = (one for one in self._taken if before is not None and one is not before and one.key == before.key)
+        later = next((one for one in after if one.is_at(second)), None)
+        if before is None or later is None:
             return None
-        for (one, line), (other, again) in zip(takers[0].stack, takers[1].stack, strict=False):
+        for (one, line), (other, again) in zip(before.stack, later.stack, strict=False):
             if one == other or line != again:
                 return None
-            read = names_read(line)
+            read = names_read(line) | self._ignored[one]
             told = [{name: own for name, own in self._told[call].items() if name in read} for call in (one, other)]
-            if told[0] != told[1] or not (told[0] or (one, takers[0].key) in self._given):
+            if told[0] != told[1] or not (told[0] or (one, before.key) in self._given):
                 return _place([line])
         return None
 
@@ -251,6 +257,7 @@ class Hands:
         elif event == "call":
             self._running[frame] = next(self._calls)
             self._told[self._running[frame]] = _words_given(frame)
+            self._ignored[self._running[frame]] = _never_read(frame.f_code)
             self._by_jax.update([self._running[frame]] if frame.f_back not in self._running else [])
         elif event == "return" and frame in self._running:
             self._leave(frame, self._running.pop(frame), returned)
@@ -282,7 +289,7 @@ class Hands:
 
     def _leave(self, frame: FrameType, call: int, returned: Any) -> None:
         local, code = dict(frame.f_locals), frame.f_code
-        arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        arguments = _arguments_of(code)
         names: dict[int, set[str]] = {}
         lists: dict[int, set[str]] = {}
         for name, value in local.items():
@@ -317,9 +324,19 @@ def kept_at(code: Callable[[], object], place: Place) -> Place:
     return Place(own=place.own[next(depths, 0) :])
 
 
+@functools.lru_cache(maxsize=1024)
+def _never_read(code: CodeType) -> frozenset[str]:
+    loads = (one.argval for one in dis.get_instructions(code) if one.opname.startswith("LOAD"))
+    read = {name for own in loads for name in (own if isinstance(own, tuple) else (own,))}
+    return frozenset(_arguments_of(code)).difference(read, code.co_cellvars)
+
+
+def _arguments_of(code: CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
 def _words_given(frame: FrameType) -> dict[str, Any]:
-    code = frame.f_code
-    given = {name: frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
+    given = {name: frame.f_locals.get(name) for name in _arguments_of(frame.f_code)}
     return {name: value for name, value in given.items() if isinstance(value, str | bytes | int | float)}
 
 

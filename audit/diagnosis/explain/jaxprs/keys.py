@@ -39,6 +39,8 @@ class Use:
     """Where the key was last moved or made."""
     row: int | None = dataclasses.field(default=None, compare=False)
     """Of a draw from several keys, of which some are alike."""
+    numbers: Any = dataclasses.field(default=None, compare=False)
+    """What a library's function drew, on the smaller side."""
 
 
 BOTH = "the key is both drawn from and split"
@@ -186,8 +188,10 @@ class Keys:
             one, other = (self.draws[number] for number in numbers)
             together = one.row is not None and other.row is not None
             rounds = _rounds_apart(*numbers, releases, together) if one.chooses and other.chooses else None
-            # the same numbers for the same batch, as where columns are drawn one by one, are no second use
-            if rounds is None and (one == other or choosing.issuperset(numbers)):
+            # the same numbers for the same batch, as where columns are drawn one by one, are no second use; nor are
+            # numbers that are drawn again instead of being kept, and that are no noise
+            kept = choosing.intersection(numbers) and covering.isdisjoint(numbers) and _drawn_again(one, other)
+            if rounds is None and (one == other or choosing.issuperset(numbers) or kept):
                 continue
             how = "" if rounds is None else f"for the batches of rounds {rounds[0]} and {rounds[1]}"
             if one.path != other.path and one.path and other.path:
@@ -352,6 +356,13 @@ def copied_at(out: Value, ins: Sequence[Value], at: Place) -> Place | None:
 def _alike(keys: Value) -> int:
     words = list(_words(keys))
     return len(words) - len(set(words))
+
+
+def _drawn_again(one: Use, other: Use) -> bool:
+    """Whether a library's function drew the same numbers."""
+    if one.row is not None or other.row is not None or one.numbers is None or other.numbers is None:
+        return False
+    return np.array_equal(one.numbers, other.numbers)
 
 
 def _rounds_apart(first: int, second: int, releases: Sequence[Release], together: bool) -> tuple[int, int] | None:

@@ -26,6 +26,16 @@ MOVES = SAME | frozenset(
     {"reshape", "squeeze", "slice", "transpose", "broadcast_in_dim", "concatenate", "tile", "reduce_sum", "rev", "pad"}
     | {"optimization_barrier", "split", "dynamic_slice", "gather", "stack", "dynamic_update_slice", "scatter"}
 )
+PLACES = {
+    "gather": slice(1, 2),
+    "scatter": slice(1, 2),
+    "dynamic_slice": slice(1, None),
+    "dynamic_update_slice": slice(2, None),
+}
+"""Which operands of an equation are numbers of places."""
+ROUNDS = frozenset({"round", "floor", "ceil"})
+FINE = 10.0
+"""Deviation from which on rounding to whole numbers leaves noise as it is: of normal numbers to 0.05%."""
 MIXES_NOISE = frozenset({"dot_general", "cumsum", "conv_general_dilated", "fft", "triangular_solve"})
 """Coordinates of noise may not be independent after these."""
 BY_ENTRY = frozenset(
@@ -71,8 +81,8 @@ def terms_after(
     """The result of an equation as a linear map, its operands being some (None is none); None if it is not followed."""
     known = [(place, part) for place, part in enumerate(parts) if part is not None]
     (place, first), *more = known
-    if _cuts(name, params, ins):
-        return None
+    if rounds(name, params, ins):
+        return first if np.min(first.variance, initial=np.inf) >= FINE**2 else None
     if name in SAME:
         return first
     if name == "reduce_sum":
@@ -89,7 +99,7 @@ def terms_after(
         signed = [part.scaled(np.full(shape, -1.0 if name == "sub" and own else 1.0)) for own, part in known]
         one, *others = signed
         return one if one is None or not others else others[0] and one.plus(others[0])
-    if name in ("mul", "div") and not more and (name == "mul" or place == 0):
+    if name in ("mul", "div") and not more and (name == "mul" or (place == 0 and not _is_whole(ins[0]))):
         by = host(ins[1 - place].a).astype(np.float64)
         with np.errstate(divide="ignore"):
             factor = by if name == "mul" else 1 / by
@@ -97,11 +107,15 @@ def terms_after(
     return None
 
 
-def _cuts(name: str, params: dict[str, Any], ins: Sequence[Value]) -> bool:
-    """Whether a conversion makes whole numbers of others: few values, of another variance."""
+def rounds(name: str, params: dict[str, Any], ins: Sequence[Value]) -> bool:
+    """Whether an equation makes whole numbers of others: few values, of another variance."""
     if name != "convert_element_type" or jnp.issubdtype(params["new_dtype"], jnp.inexact):
-        return False
-    return any(jnp.issubdtype(value.a.dtype, jnp.inexact) for value in ins)
+        return name in ROUNDS
+    return not all(map(_is_whole, ins))
+
+
+def _is_whole(value: Value) -> bool:
+    return not jnp.issubdtype(value.a.dtype, jnp.inexact)
 
 
 def _multiplied(noise: Terms, params: dict[str, Any], ins: Sequence[Value], place: int, shape: Sequence[int]) -> Any:
@@ -134,7 +148,7 @@ def sources_after(
     noisy = [part for value, part in zip(ins, parts, strict=True) if value.noise]
     if not noisy or any(part is None for part in noisy):
         return None
-    if name in BY_ENTRY or _cuts(name, params, ins):
+    if name in BY_ENTRY or rounds(name, params, ins):
         own = [
             Terms(part.numbers, (part.times != 0).astype(np.float64)).scaled(np.ones(shape)) for part in noisy if part
         ]
@@ -152,16 +166,14 @@ def _moved(
     arrays: Sequence[np.ndarray | None],
 ) -> Any:
     """The same equation on one array for each that is noise; what is not noise has none."""
-    if name == "gather" and arrays[0] is None:
+    if name in PLACES and any(array is not None for array in arrays[PLACES[name]]):
         return None
 
-    def operand(value: Value, array: np.ndarray | None) -> Any:
-        if array is not None:
-            return array
-        floating = np.issubdtype(host(value.a).dtype, np.floating)
-        return np.zeros(np.shape(value.a), np.float64) if floating else value.a
-
-    operands = list(map(operand, ins, arrays))
+    operands = [
+        np.zeros(np.shape(value.a)) if array is None else array for value, array in zip(ins, arrays, strict=True)
+    ]
+    if name in PLACES:
+        operands[PLACES[name]] = [value.a for value in ins[PLACES[name]]]
     rule = RULES.get(name)
     found = None if rule is None else rule(jax.ShapeDtypeStruct(shape, np.float64), params, *operands)
     if found is None:

@@ -21,6 +21,7 @@ from audit.diagnosis.explain.jaxprs.noise import (
     effective,
     repeats,
     resized_by,
+    rounds,
     sources_after,
     terms_after,
     variance_after,
@@ -36,6 +37,8 @@ COINCIDENCES = 24
 """Numbers of an unknown law, such as rounded ones, in which two draws must agree before they are called the same."""
 FEWEST = {np.dtype(np.float16): 3, np.dtype(jnp.bfloat16): 4}
 """The same of continuous numbers that are kept in few bits."""
+FEWEST_ROUNDED = 4
+"""The same of numbers that are rounded to a fine grid."""
 FEWEST_ALIKE = 3
 """Coordinates in which two draws must be proportional before they are called the same."""
 LATEST = ("origin", "lost", "nonlinear", "weights", "longer", "cut", "bent", "bends", "gain")
@@ -60,6 +63,8 @@ class Meetings:
     """The branch that is run."""
     larger_alone: bool = False
     """Whether the side with more records runs alone."""
+    held: frozenset[int] = frozenset()
+    """Draws of noise that a loop holds and does not carry on, as in weights at which it takes gradients."""
     unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
     idle: dict[Idle, None] = dataclasses.field(default_factory=dict)
     _drawn: list[tuple[np.ndarray, Release]] = dataclasses.field(default_factory=list)
@@ -89,6 +94,7 @@ class Meetings:
         noisy = [value for value in ins if value.noise]
         data = [value for value in ins if not value.noise and value.data]
         rows = out.tag is not None and any(value.values or value.tag is not None for value in ins)
+        rows = rows or (out.alone is not None and any(frozenset() < one.drawn <= self.held for one in noisy))
         if rows and data:
             out.noise, out.blurred = False, True
             along = name == "concatenate" and out.tag is not None and params["dimension"] == out.tag.axis
@@ -119,7 +125,7 @@ class Meetings:
             out.noise, out.muted = False, zeros[0] if zeros else out.at
             return out
         out.guessed = any(value.guessed for value in noisy)
-        out.fewest = max(map(_fewest, (out, *noisy)))
+        out.fewest = max(FEWEST_ROUNDED if rounds(name, params, ins) else 1, *map(_fewest, (out, *noisy)))
         out.resized = next((value.resized for value in noisy if value.resized is not None), None)
         if len(noisy) == 1 and (resized := resized_by(name, out, noisy[0], ins)) is not None:
             out.resized = resized

@@ -109,6 +109,7 @@ def rounds_told(program: Program, runs: Sequence[Run]) -> tuple[Round, ...]:
                 multiplier=multiplier,
                 lines=(*top.at.own[:1], *top.at.library),
                 exact=all(one.exact for one in releases),
+                error=max(1 / np.sqrt(2 * one.drawn) if one.drawn else 0.0 for one in releases),
                 judged=is_judged(releases),
             )
         )

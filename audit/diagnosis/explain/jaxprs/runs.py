@@ -69,6 +69,16 @@ class Program:
         """Whether a record can be made larger: words and labels cannot."""
         return self.rows and any(jnp.issubdtype(other.dtype, jnp.floating) for _, other in self.leaves)
 
+    @functools.cached_property
+    def sizes(self) -> tuple[bool, ...]:
+        """Which arrays grow with their record: those of floating-point numbers, but for masks of ones and zeros."""
+        floating = [self.rows and jnp.issubdtype(other.dtype, jnp.floating) for _, other in self.leaves]
+        if not self.can_be_scaled:
+            return tuple(floating)
+        masks = [all(side.size == len(side) and np.isin(side, (0, 1)).all() for side in pair) for pair in self.leaves]
+        grows = tuple(one and not mask for one, mask in zip(floating, masks, strict=True))
+        return grows if any(grows) else tuple(floating)
+
     @property
     def numbers(self) -> int:
         """Of all outputs."""
@@ -232,7 +242,7 @@ def run_once(
     forced = None if share is None else Forced(share, slots, program.counts, seats, rest)
     sides = {"counts": program.counts, "group": program.group}
     lockstep = Lockstep(**sides, company=company, first_round=first_round, forced=forced)
-    for one, other in program.leaves:
+    for grows, (one, other) in zip(program.sizes, program.leaves, strict=True):
         if not program.rows:
             same = np.shape(one) == np.shape(other) and np.array_equal(one, other)
             arguments.append(Value(a=one, b=one) if same else Value(a=one, b=other, values=True, origin=BEFOREHAND))
@@ -240,7 +250,7 @@ def run_once(
         if others_apart:
             order = _places_changed(last, slots)
             one, other = one[order[: len(one)]], other[order]
-        if jnp.issubdtype(other.dtype, jnp.floating):
+        if grows:
             factors = np.linspace(1.0, LEAST_SHARE, last) if others_apart else np.ones(last)
             factors *= whole
             factors[sorted(slots)] = whole

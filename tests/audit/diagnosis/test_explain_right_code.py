@@ -1,0 +1,136 @@
+"""Right code of uncommon styles, of which nothing is said."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mechanisms
+from audit.diagnosis.explain import Kind, explain
+from guarantees import subsampled_gaussian
+
+ROWS = 3 * np.random.default_rng(0).normal(size=(6, 4)).astype("f4")
+KEY = jax.random.key(0)
+
+
+def clipped(rows):
+    return rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=-1, keepdims=True))
+
+
+def record_by_record(key, rows):
+    """A loop over records in each step, and noise in two parts."""
+
+    def step(parameters, key):
+        def added(number, total):
+            slope, offset = jax.grad(lambda own: jnp.sum(jnp.tanh(rows[number] * own[0] + own[1])))(parameters)
+            return total + clipped(jnp.concatenate([slope, offset]))
+
+        one, other = (jax.random.normal(own, (8,)) for own in jax.random.split(key))
+        total = jax.lax.fori_loop(0, len(rows), added, jnp.zeros(8))
+        noisy = total + 0.6 * one + 0.8 * other
+        return tuple(own - 0.1 * part for own, part in zip(parameters, jnp.split(noisy, 2), strict=True)), noisy
+
+    return jax.lax.scan(step, (jnp.ones(4), jnp.zeros(4)), jax.random.split(key, 2))[1]
+
+
+def test_noise_in_parts_covers_records_that_a_loop_takes_one_by_one():
+    pair = mechanisms.pair(ROWS[:-1], ROWS, relation="add_remove")
+    steps = mechanisms.mechanism(record_by_record, releases="transcript", clip=1.0, noise_multiplier=1.0)
+    found = explain(steps, pair, key=KEY)
+    assert found.findings == ()
+    assert [round(one.multiplier, 3) for one in found.rounds] == [1.0, 1.0]
+
+
+def masked(key, data):
+    return data["mask"] @ clipped(data["rows"]) + jax.random.normal(key, (4,))
+
+
+def at_drawn_weights(key, rows):
+    """A scan over records, with weights and offsets that each run draws."""
+    slopes, offsets, noise = jax.random.split(key, 3)
+    weights = jax.random.normal(slopes, (4,)), jax.random.normal(offsets, (4,))
+
+    def added(total, row):
+        parts = jax.grad(lambda own: jnp.sum(jnp.tanh(row * own[0] + own[1])))(weights)
+        return total + clipped(jnp.concatenate(parts)), None
+
+    return jax.lax.scan(added, jnp.zeros(8), rows)[0] + jax.random.normal(noise, (8,))
+
+
+def test_weights_that_are_drawn_are_no_noise_for_records_that_a_loop_takes():
+    pair = mechanisms.pair(ROWS[:-1], ROWS, relation="add_remove")
+    assert explain(at_drawn_weights, pair, key=KEY, clip=1.0, noise_multiplier=1.0).findings == ()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_mask_of_ones_and_zeros_is_not_made_larger(kind):
+    data = {"rows": ROWS, "mask": np.ones(6, kind)}
+    pair = mechanisms.zero_out(data, 2, null={"rows": ROWS[2], "mask": kind(0)})
+    assert explain(masked, pair, key=KEY, clip=1.0, noise_multiplier=1.0).findings == ()
+
+
+def test_weights_of_the_data_are():
+    data = {"rows": ROWS, "mask": np.linspace(0.5, 1, 6, dtype="f4")}
+    pair = mechanisms.zero_out(data, 2, null={"rows": ROWS[2], "mask": np.float32(0)})
+    (found,) = explain(masked, pair, key=KEY, clip=1.0, noise_multiplier=1.0).suspicions
+    assert found.kind == Kind.NOT_CLIPPED
+
+
+def of_binomial_size(key, rows):
+    """Poisson batches: as many as of coins, the first ones of a drawn order."""
+    size, order, noise = jax.random.split(key, 3)
+    taken = jax.random.permutation(order, len(rows)) < jax.random.binomial(size, len(rows), 0.4)
+    return taken.astype("f4") @ clipped(rows) + jax.random.normal(noise, (4,))
+
+
+def test_a_binomial_number_of_many_records_is_followed_or_not_judged():
+    rows = np.tile(ROWS, (8, 1))
+    claim = subsampled_gaussian(rate=0.4, noise_multiplier=1.0)
+    found = explain(of_binomial_size, mechanisms.pair(rows[:-1], rows), key=KEY, claim=claim, clip=1.0)
+    assert found.suspicions == ()
+    assert "failed" not in str(found)
+
+
+def by_gaps(key, rows):
+    """Poisson batches: the numbers of records between two that are taken have a geometric law."""
+    gaps, noise = jax.random.split(key)
+    ahead = jnp.floor(jnp.log1p(-jax.random.uniform(gaps, (len(rows),))) / np.log(1 - 0.4)).astype(int) + 1
+    taken = jnp.zeros(len(rows)).at[jnp.cumsum(ahead) - 1].set(1.0, mode="drop")
+    return taken @ clipped(rows) + jax.random.normal(noise, (4,))
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("relation", ["add_remove", "zero_out"])
+@pytest.mark.parametrize("step", [of_binomial_size, by_gaps])
+def test_poisson_batches_may_be_drawn_in_other_ways(step, relation):
+    pair = mechanisms.pair(ROWS[:-1], ROWS) if relation == "add_remove" else mechanisms.zero_out(ROWS, 3)
+    claim = subsampled_gaussian(rate=0.4, noise_multiplier=1.0, relation=relation)
+    for seed in range(2):
+        found = explain(step, pair, key=jax.random.key(seed), claim=claim, clip=1.0)
+        assert found.suspicions == ()
+        assert "failed" not in str(found)
+
+
+def of_grid(points):
+    def step(key, rows):
+        total = jnp.floor(points * clipped(rows)).sum(0)
+        return (total + jnp.round(points * jax.random.normal(key, total.shape)).astype(int)) / points
+
+    return step
+
+
+def test_noise_on_a_fine_grid_is_as_large_as_before():
+    (told,) = explain(of_grid(1000), mechanisms.zero_out(ROWS, 3), key=KEY, clip=1.0, noise_multiplier=1.0).rounds
+    assert told.exact
+    assert told.multiplier == pytest.approx(1.0, abs=2e-3)
+
+
+def test_a_deviation_that_few_numbers_tell_is_not_printed():
+    found = explain(of_grid(3), mechanisms.zero_out(ROWS, 3), key=KEY)
+    assert found.rounds[0].error > 0.1
+    row = next(line.split() for line in str(found).splitlines() if line.startswith("      1  "))
+    assert row[2:4] == ["?", "?"]
+    wide = mechanisms.zero_out(np.tile(ROWS, (1, 50)), 3)
+    assert explain(of_grid(3), wide, key=KEY).rounds[0].error < 0.1
