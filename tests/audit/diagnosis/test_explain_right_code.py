@@ -47,6 +47,23 @@ def masked(key, data):
     return data["mask"] @ clipped(data["rows"]) + jax.random.normal(key, (4,))
 
 
+def in_a_while_loop(key, rows):
+    def step(state):
+        number, key, weights = state
+        key, noise = jax.random.split(key)
+        total = clipped(rows - weights).sum(0)
+        return number + 1, key, weights - 0.1 * (total + jax.random.normal(noise, (4,)))
+
+    return jax.lax.while_loop(lambda state: state[0] < 2, step, (0, key, jnp.zeros(4)))[2]
+
+
+def test_noise_that_a_while_loop_of_the_users_draws_covers_its_steps():
+    steps = mechanisms.mechanism(in_a_while_loop, releases="final", clip=1.0, noise_multiplier=1.0)
+    found = explain(steps, mechanisms.pair(ROWS[:-1], ROWS, relation="add_remove"), key=KEY)
+    assert found.findings == ()
+    assert [round(one.multiplier, 3) for one in found.rounds] == [1.0, 1.0]
+
+
 def at_drawn_weights(key, rows):
     """A scan over records, with weights and offsets that each run draws."""
     slopes, offsets, noise = jax.random.split(key, 3)

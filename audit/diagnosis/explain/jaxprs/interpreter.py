@@ -38,6 +38,7 @@ from audit.diagnosis.explain.jaxprs.equations import (
 )
 from audit.diagnosis.explain.jaxprs.evaluate import RUNNING, evaluate
 from audit.diagnosis.explain.jaxprs.facts import Slot
+from audit.diagnosis.explain.jaxprs.key_hands import RANDOM
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
 from audit.diagnosis.explain.jaxprs.labels import chosen_unseen, combined, labelled
@@ -86,7 +87,7 @@ class Lockstep:
         self._path: tuple[int, ...] = ()
         self._derived = False
         self._rejects = False
-        """Whether a library's loop runs, as in what draws a binomial number: what it draws is no noise, no choice."""
+        """Whether a loop of ``jax.random`` runs, as for a binomial number: its draws are no noise, no choice."""
         self._met_records: set[Frame | None] = set()
         """Lines of constant keys whose numbers are initial weights, or else multiply what records hold."""
         self._passed: collections.Counter[Slot] = collections.Counter()
@@ -159,7 +160,8 @@ class Lockstep:
         if name in LOOPS:
             same = not any(value.random or value.differs for value in (*ins, *ins_b)) and shapes(one) == shapes(other)
             loop = self._scan if name == "scan" else self._while
-            with replaced(self, "_rejects", self._rejects or (name == "while" and place.entered is not None)):
+            rejects = name == "while" and place.entered is not None and place.entered[0] == RANDOM
+            with replaced(self, "_rejects", self._rejects or rejects):
                 return self._apart(one, other, ins, ins_b, place) if same else loop(one, other, ins, ins_b, within)
         if (kept := chosen(name, ins)) is not None:
             self.keys.thrown_away(frozenset().union(*(value.drawn for value in ins)) - kept.drawn)
