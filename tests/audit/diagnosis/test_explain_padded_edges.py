@@ -23,7 +23,7 @@ def clipped(rows):
 
 def padded(key, rows, *, masked):
     places = -(-len(rows) // 4) * 4
-    taken = jnp.arange(places) < len(rows) if masked else jnp.ones(places)
+    taken = jnp.arange(places) < len(rows) if masked else jnp.ones(places)  # a mask of ones
     batch = jnp.pad(rows, ((0, places - len(rows)), (0, 0)), mode="edge")  # wrong
     return (taken[:, None] * clipped(batch)).sum(0) + jax.random.normal(key, (6,))
 
@@ -47,14 +47,20 @@ def told(step, records, **stated):
     return explain(step, pair, key=jax.random.key(0), clip=1.0, **stated)
 
 
-@pytest.mark.parametrize("records", [5, 7])
-def test_a_record_that_padding_repeats_is_named_where_it_is_padded(records):
+def line(function, words):
+    source, start = inspect.getsourcelines(function)
+    return __file__, start + next(number for number, line in enumerate(source) if words in line)
+
+
+@pytest.mark.parametrize(
+    ("records", "where", "why"),
+    [(5, "# wrong", "holds a record more than once"), (7, "# a mask of ones", "takes the place of padding")],
+)
+def test_a_record_that_padding_repeats_is_named_where_it_is_padded_or_by_what_takes_it(records, where, why):
     (found,) = told(unmasked, records, noise_multiplier=1.0).findings
-    source, start = inspect.getsourcelines(padded)
-    wrong = start + next(number for number, line in enumerate(source) if "# wrong" in line)
     assert found.kind == "too_little_noise"
-    assert found.lines[0] == (__file__, wrong)
-    assert ("takes the place of padding" in found.says) or ("holds a record more than once" in found.says)
+    assert found.lines[0] == line(padded, where)
+    assert why in found.says
 
 
 @pytest.mark.parametrize("records", [5, 7])
@@ -79,7 +85,7 @@ def test_rows_that_top_k_picks_on_both_sides_are_followed():
 def repeated(key, rows, *, masked):
     places = jnp.arange(8)
     batch = rows[places]  # wrong
-    taken = places < len(rows) if masked else jnp.ones(8)
+    taken = places < len(rows) if masked else jnp.ones(8)  # a mask of ones
     return (taken[:, None] * clipped(batch)).sum(0) + jax.random.normal(key, (6,))
 
 
@@ -93,21 +99,21 @@ def filled(key, rows, *, masked):
     return batch.sum(0) + jax.random.normal(noise, (6,))
 
 
-@pytest.mark.parametrize("function", [repeated, filled])
+@pytest.mark.parametrize(
+    ("function", "where", "why"),
+    [(repeated, "# a mask of ones", "nothing random decides the mask"), (filled, "# wrong", "the place of padding")],
+)
 @pytest.mark.parametrize("masked", [False, True])
-def test_padding_that_counts_is_the_reason_that_is_told_of_a_record_in_every_batch(function, masked):
+def test_padding_that_counts_is_the_reason_that_is_told_of_a_record_in_every_batch(function, where, why, masked):
     claim = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0)
 
     def step(key, rows):
         return function(key, rows, masked=masked)
 
     findings = told(step, 5, claim=claim).findings
-    source, start = inspect.getsourcelines(function)
-    wrong = start + next(number for number, line in enumerate(source) if "# wrong" in line)
-    padding = [one for one in findings if "takes the place of padding" in one.says]
     if masked:
-        assert not padding
+        assert not [one for one in findings if "takes the place of padding" in one.says]
     else:
-        assert findings[0] == padding[0]
         assert findings[0].kind == "in_every_batch"
-        assert findings[0].lines[0] == (__file__, wrong)
+        assert why in findings[0].says
+        assert findings[0].lines[0] == line(function, where)
