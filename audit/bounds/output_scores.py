@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from guarantees.checks import require
 from guarantees.numerics.array import Array
+from guarantees.numerics.equal_rows import different_rows
 
 LEARN = 3
 """One output of so many learns the score."""
@@ -75,7 +76,7 @@ def copies(values: ArrayLike) -> int:
     rows = given.reshape(len(given), int(np.prod(given.shape[1:])))
     if not np.mod(rows[np.isfinite(rows)], 1).any():
         return 0
-    times = np.unique(rows, axis=0, return_counts=True)[1]
+    _, times = different_rows(rows)
     if len(times) <= FEW or (rows.shape[1] == 1 and times.min() == 1):
         return 0
     return len(rows) - len(times)

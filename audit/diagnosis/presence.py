@@ -13,6 +13,7 @@ from audit.diagnosis.distribution import on_a_grid
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import binom, chi2, poisson
+from guarantees.numerics.equal_rows import different_rows
 from guarantees.numerics.rounding import at_most
 from mechanisms.release import Layout
 
@@ -99,7 +100,7 @@ def silent(without: Noise, with_record: Noise, *, empty: tuple[float, float] | N
 
 def _no_noise(outputs: Array) -> str:
     """What to say where no noise lies outside the span: whether there is none in it either."""
-    different = len(np.unique(outputs, axis=0))
+    different = len(different_rows(outputs)[0])
     if different <= 2:
         return "there is no noise"
     if REPEATS * different <= len(outputs):
@@ -136,7 +137,7 @@ def is_coarse(without: Noise, with_record: Noise) -> bool:
     if values > COARSE or FEW_VALUES * values >= rows.size:
         return False
     # few values may also be one draw, again and again
-    return len(np.unique(rows, axis=0)) > (1 - SELDOM) * len(rows) or chance_of_equals(rows) >= 1
+    return len(different_rows(rows)[0]) > (1 - SELDOM) * len(rows) or chance_of_equals(rows) >= 1
 
 
 def _silent_share(side: Noise) -> float:
@@ -305,7 +306,7 @@ def _farther(rows: Array) -> Array:
 
 def chance_of_equals(rows: Array) -> float:
     """At most how many pairs of trials coarse noise makes equal, were its coordinates independent draws."""
-    different = np.unique(rows, axis=0)
+    different = rows[different_rows(rows)[0]]
     pairs = len(different) * (len(different) - 1) / 2
     if pairs == 0:
         # one draw in all trials: as many values as coordinates say that it is not coarse

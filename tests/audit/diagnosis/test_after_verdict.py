@@ -368,6 +368,7 @@ def test_no_question_about_the_noise_is_answered_right_where_a_replay_found_none
     assert len([answer for answer in told if answer.risk > 0]) == sum(d.risk > 0 for d in record.diagnoses)
 
 
+@pytest.mark.long
 def test_a_network_whose_gradients_are_drawn_anew_is_said(record):
     bare = dataclasses.replace(record, diagnoses=())
     step = mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0, network="denoiser", workers=1)
