@@ -172,7 +172,7 @@ class Run(Results, TorchDispatchMode):
             self._note(alone, whole=False)
             self.first_read = self.first_read or stack()
         if args and isinstance(args[0], torch.Tensor) and args[0] in self._records:
-            first = self._places.get(args[0], 0)
+            first = self._places.get(args[0]) or 0
             rows = {first + row for row in rows_read(name, args)}
             self._note(rows, whole=self._keeps_rows(name, args[0], out))
             self.first_read = self.first_read or (stack() if rows else ())
