@@ -16,6 +16,8 @@ import guarantees
 import mechanisms
 from audit.diagnosis.explain import Kind, explain
 
+pytestmark = pytest.mark.long
+
 BOUND, ROUNDS, PIXELS, KEPT = 2.0, 3, 12, 0.9
 WEIGHTS = {
     "hidden": 0.3 * jax.random.normal(jax.random.key(5), (PIXELS, 8)),

@@ -15,6 +15,8 @@ from audit.diagnosis.explain import explain
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 
+pytestmark = pytest.mark.long
+
 WIDTH, RECORDS = 6, 10
 
 
