@@ -64,8 +64,8 @@ class Asked:
 
     @property
     def risk(self) -> float:
-        """For all diagnoses but those of later steps and of the numbers told."""
-        numbers = OF_NUMBERS if self.mechanism.gradients_told is not None else 0
+        """For all diagnoses but those of later steps, of the numbers told and of what is asked of all foreign code."""
+        numbers = OF_NUMBERS if self.mechanism.gradients_told is not None or is_foreign(self.mechanism) else 0
         return self.share * self.record.risk * (1 - numbers - (OF_STEPS if self.rounds > 1 else 0))
 
     @property

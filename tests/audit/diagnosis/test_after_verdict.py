@@ -69,6 +69,21 @@ def test_a_violation_says_what_looks_wrong(record):
     assert sum(d.risk for d in record.diagnoses) == pytest.approx(asked.SHARE * record.risk)
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        mechanisms.callable_step(foreign.fails_sometimes),
+        mechanisms.callable_step(foreign.fails_sometimes, gradients=lambda data: data),
+        mechanisms.opacus_step(batch_size=2, clip=0.1, noise_multiplier=10.0),
+    ],
+    ids=["untold", "told", "of a library"],
+)
+def test_what_is_asked_of_foreign_code_has_its_share_of_the_risk(record, step):
+    """Trials that repeat or depend on each other, runs on the same seeds, and numbers told: each is paid for."""
+    given = asked.Asked(record=record, mechanism=step, neighbours=PAIR, key=KEY, deadline=None, sides=Asked())
+    assert given.risk + 3 * given.aside <= asked.SHARE * record.risk * (1 + 1e-9)
+
+
 @pytest.mark.long
 def test_diagnoses_change_nothing_else(record):
     silent = audited(diagnose=False)
