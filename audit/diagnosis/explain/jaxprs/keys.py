@@ -275,7 +275,7 @@ def _handed(pair: Pair, hands: Hands) -> tuple[Place, str]:
     if pair.added is not None and pair.first == pair.second:
         return pair.added, ""
     alike = hands.derived_alike(*pair.derived[:2]) if pair.derived[1:] else None
-    if alike is not None:
+    if alike is not None and stuck_counter(alike) is None:
         return alike, f"{spelled(alike)} derives the same key each time"
     out = hands.handed(pair.first, pair.second, of_state=pair.copied is None)
     uses = (pair.first, pair.second)
