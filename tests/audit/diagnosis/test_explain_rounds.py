@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import pytest
 import guarantees
 import mechanisms
 from audit.diagnosis.explain import explain
+from audit.diagnosis.explain.jaxprs import replay
 
 COLUMNS, ROUNDS, RATE, KEPT = 3, 2, 0.6, 0.9
 KEY = jax.random.key(0)
@@ -287,3 +289,15 @@ def test_one_draw_for_the_batches_of_all_rounds_is_named_where_it_is_called():
 @pytest.mark.parametrize("step", [right_all_coins_at_once, right_one_augmentation], ids=lambda step: step.__name__)
 def test_a_draw_that_several_rounds_read_is_not_always_one_batch(step):
     assert not told_with_a_claim(step)
+
+
+@pytest.mark.parametrize("last_bits", [-1e-7, 1e-7])
+def test_of_runs_that_the_record_moves_alike_the_one_with_most_places_is_compared(last_bits):
+    """Which of them is the largest is decided by the last bits, and the findings must not be."""
+
+    def run(*costs):
+        releases = [types.SimpleNamespace(cost=cost) for cost in costs]
+        return types.SimpleNamespace(lockstep=types.SimpleNamespace(meetings=types.SimpleNamespace(releases=releases)))
+
+    runs = [run(0.9, 0.0, 0.0), run(0.9 + last_bits, 0.5, 0.9), run(0.5, 0.5, 0.5)]
+    assert replay._tells_most(runs) == 1

@@ -29,6 +29,7 @@ from audit.diagnosis.explain.jaxprs.rounds import (
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there, drawn_for_all, of_fixed_size, taken_too_often
 from audit.diagnosis.explain.places import NOWHERE, Place, spelled
+from audit.diagnosis.explain.wrong_lengths import SLACK
 from audit.trials.threefry import fold_in
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.neighbours import Neighbours
@@ -91,7 +92,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     left = [one for run in runs for one in run.left if not (followed and one.kind == Kind.NOT_FOLLOWED)]
     findings += dict.fromkeys(left)
     pool([run.lockstep.meetings.releases for run in runs])
-    best = max(range(len(runs)), key=lambda number: _largest(runs[number]))
+    best = _tells_most(runs)
     own, beside = fold_in(key, best), runs[best].lockstep.company
     shares = [Company(beside.shares) if beside is not None else None for _ in range(3)]
     grown, apart = [], []
@@ -190,6 +191,13 @@ def _has_a_cause(findings: Sequence[Finding]) -> bool:
 
 def _largest(run: Run) -> float:
     return max((release.cost for release in run.lockstep.meetings.releases), default=0.0)
+
+
+def _tells_most(runs: Sequence[Run]) -> int:
+    """The run that the record moves furthest and, of those that it moves alike, at the most places."""
+    least = (1 - SLACK) * max(map(_largest, runs))
+    moved = [sum(release.cost > 0 for release in run.lockstep.meetings.releases) for run in runs]
+    return max((number for number, run in enumerate(runs) if _largest(run) >= least), key=moved.__getitem__)
 
 
 def _joined(runs: Sequence[Run]) -> bool:
