@@ -160,7 +160,7 @@ def test_numbers_that_pick_rows_are_no_noise(total):
     pair = mechanisms.pair(3 * ROWS[:-1], 3 * ROWS, relation="add_remove")
     found = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
     assert [one.kind for one in found] == [Kind.NOT_FOLLOWED], found
-    assert "draw or order their batches differently" in found[0].says
+    assert "drawn or ordered otherwise" in found[0].says
 
 
 def test_whole_numbers_that_are_added_to_the_number_of_records_are_noise():
@@ -170,3 +170,20 @@ def test_whole_numbers_that_are_added_to_the_number_of_records_are_noise():
 
     (one,) = explain(step, mechanisms.pair(ROWS[:-1], ROWS), key=jax.random.key(0), clip=1.0).rounds
     assert one.sensitivity == pytest.approx(2**0.5)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_rows_that_are_sorted_by_what_they_hold_stand_elsewhere_where_the_record_is_empty(fault):
+    def step(key, rows):
+        batch, noise = jax.random.split(key)
+        sizes = rows[:, 0] if not fault else jnp.arange(len(rows))
+        rows = clipped(rows[jnp.argsort(sizes)])
+        taken = jax.random.bernoulli(batch, 0.5, (len(rows),))
+        return jnp.where(taken[:, None], rows, 0.0).sum(0) + (1.0 if fault else 2.0) * jax.random.normal(noise, (4,))
+
+    # the first of all, which stands in the middle without its numbers
+    empty = np.where(np.arange(9)[:, None] == np.argmin(ROWS[:, 0]), 0, ROWS)
+    pair = mechanisms.pair(empty, ROWS, relation="zero_out")
+    claim = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=2.0, relation="zero_out")
+    (one,) = explain(step, pair, key=jax.random.key(0), claim=claim, clip=1.0).findings
+    assert one.kind == (Kind.TOO_LITTLE_NOISE if fault else Kind.NOT_FOLLOWED)

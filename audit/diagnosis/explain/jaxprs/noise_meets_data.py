@@ -44,7 +44,7 @@ FEWEST_ALIKE = 3
 LATEST = ("origin", "lost", "nonlinear", "weights", "longer", "cut", "bent", "bends", "gain")
 PASSED_ON = (*LATEST, "kept", "filled", "doubled", "unclipped", "way", "summed", "summed_by", "carried", "joined_again")
 """What a release knows of the value that it covers; of what more records are added to, the latest tell the first."""
-OTHER_ROWS = "rows cannot be compared, since N and N + 1 records draw or order their batches differently"
+OTHER_ROWS = "rows cannot be compared, since batches are drawn or ordered otherwise with the record than without it"
 OTHER_BATCH = "its batch is drawn or ordered differently on the two sides"
 
 

@@ -105,8 +105,15 @@ def _is_mask(out: Value, group: int) -> bool:
 
 
 def _picks_moved(name: str, out: Value, ins: Sequence[Value], group: int) -> bool:
-    """Whether records were picked in that order, other than an empty one in the record's place."""
-    if name != "gather" or not ins[1].packed:
+    """Whether records were picked in that order, other than an empty one in the record's place.
+
+    Or in one that what they hold decides, as sorted ones, and others stand elsewhere with the record.
+    """
+    if name != "gather":
+        return False
+    if ins[0].values and ins[1].values and ins[0].tag is not None and out.tag is not None:
+        return len(out.tag.slots) > max(group, len(ins[0].tag.slots))
+    if not ins[1].packed:
         return False
     if out.tag is None or len(out.tag.slots) > group:
         return True
