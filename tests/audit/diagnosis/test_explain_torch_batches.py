@@ -10,7 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from audit.diagnosis.explain import explain
+import guarantees
+from audit.diagnosis.explain import Kind, explain
 from mechanisms import Neighbours, callable_step
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
@@ -368,3 +369,24 @@ def test_two_batches_that_are_summed_are_named_where_they_are_drawn():
     (found,) = explained(step, clip=steps.CLIP).findings
     assert "(2 batches, drawn at " in found.says
     assert found.lines[0] == (__file__, poisson.__code__.co_firstlineno + 1)
+
+
+def sorted_rows(seed, data):
+    torch.manual_seed(seed)
+    rows = torch.as_tensor(data)
+    rows = rows[torch.argsort(rows[:, 0])]
+    coins = torch.rand(len(rows)) < 0.5
+    clipped = rows / rows.norm(dim=1, keepdim=True).clamp(min=1.0)
+    return clipped[coins].sum(0) + torch.randn(rows.shape[1])
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "add_remove"])
+def test_rows_that_are_sorted_by_what_they_hold_stand_elsewhere_and_are_not_judged(relation):
+    """Of arrays, of which the code makes tensors, the rows that are read are known, too."""
+    rows = np.random.default_rng(0).normal(size=(8, 6)).astype("f4")
+    kept = np.where(np.arange(8)[:, None] == 3, 0, rows) if relation == "zero_out" else np.delete(rows, 3, 0)
+    pair = Neighbours(without=kept, with_record=rows, relation=relation)
+    claim = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0, relation=relation)
+    (one,) = explain(callable_step(sorted_rows), pair, key=jax.random.key(0), claim=claim).findings
+    assert one.kind == Kind.NOT_FOLLOWED
+    assert "sorted by what they hold" in one.says

@@ -30,7 +30,8 @@ OTHER_BATCHES = Fact(
     stacks={},
     words={
         "why": "on equal draws the batches of the two datasets differ in more than the one record, as where a batch's "
-        "size is computed from the number of records, or those that were taken and others fill a fixed number of places"
+        "size is computed from the number of records, those that were taken and others fill a fixed number of places, "
+        "or records are sorted by what they hold"
     },
 )
 UNPLACED = "what the record adds to the sum depends on the other records, and the line that makes it so was not found"

@@ -18,13 +18,15 @@ LEAST_SHARE = 0.6
 """Of its size that every record keeps where they are made unlike one another."""
 
 
-def tensors_in(dataset: Any, first: int = 0, *, alone: bool = False) -> Iterator[tuple[torch.Tensor, int, bool]]:
+def tensors_in(
+    dataset: Any, first: int = 0, *, alone: bool = False
+) -> Iterator[tuple[torch.Tensor | np.ndarray, int, bool]]:
     """Every tensor that can be reached without reading a record: the place of its first, and whether it has no other.
 
-    ``first`` and ``alone`` are those of ``dataset`` in a larger one.
+    Arrays, too, of which the code may make tensors. ``first`` and ``alone`` are those of ``dataset`` in a larger one.
     """
     parts: Iterable[tuple[Any, int]] = ()
-    if isinstance(dataset, torch.Tensor):
+    if isinstance(dataset, torch.Tensor | np.ndarray):
         yield dataset, first, alone
     elif isinstance(dataset, list):
         parts = [(part, first if alone else first + place) for place, part in enumerate(dataset)]
@@ -73,10 +75,10 @@ def place_of_record(without: Any, with_record: Any) -> Place | None:
     return Place(common, fewer) if longer != lengths else None
 
 
-def rows_read(name: str, args: tuple[Any, ...]) -> set[int]:
+def rows_read(name: str, args: tuple[Any, ...]) -> list[int]:
     """Which records an operation reads from a tensor of them; empty where it reads them otherwise than by place."""
     if not args[0].dim() or len(args) < 2:
-        return set()
+        return []
     records, along = len(args[0]), args[1]
     if name == "index" and isinstance(along[0], torch.Tensor):
         places = along[0].nonzero() if along[0].dtype == torch.bool else along[0]
@@ -85,10 +87,10 @@ def rows_read(name: str, args: tuple[Any, ...]) -> set[int]:
     elif name == "select" and along == 0:
         places = torch.tensor(args[2])
     elif name == "slice" and along == 0:
-        return set(range(records)[slice(*(args[2:] or (None,)))])
+        return [*range(records)[slice(*(args[2:] or (None,)))]]
     else:
-        return set()
-    return set((places.flatten() % records).tolist())
+        return []
+    return (places.flatten() % records).tolist()
 
 
 def same_batches(one: dict[int, set[int]], other: dict[int, set[int]], place: Place) -> bool:
@@ -97,6 +99,15 @@ def same_batches(one: dict[int, set[int]], other: dict[int, set[int]], place: Pl
         return one == other
     fewer = {phase: {row - (row > place.index) for row in rows - {place.index}} for phase, rows in other.items()}
     return all(one.get(phase, set()) == fewer.get(phase, set()) for phase in one.keys() | fewer.keys())
+
+
+def same_orders(one: list[list[int]], other: list[list[int]], place: Place) -> bool:
+    """Whether orders into which all records were put are the same, with the one more in its own place."""
+    if not place.added:
+        return one == other
+    own = [[row for row in rows if row != place.index] for rows in other]
+    kept = all(rows[place.index : place.index + 1] == [place.index] for rows in other)
+    return kept and one == [[row - (row > place.index) for row in rows] for rows in own]
 
 
 def enlarged(dataset: Any, index: int, factor: float, *, turned: bool = False) -> Any:

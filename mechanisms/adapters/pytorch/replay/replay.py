@@ -11,7 +11,7 @@ from mechanisms.adapters.pytorch.replay import comparing, joint_noise, mixing
 from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, Numbers, differing
 from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings, batches_drawn
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
-from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches
+from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches, same_orders
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.runs import Runs
 from mechanisms.adapters.pytorch.replay.sampling import Nobody, Sampler, lines_run, turned_away, without_noise
@@ -291,8 +291,10 @@ class Replay(Runs):
         return [fact for fact in found if fact.words.get("why") != mixing.UNPLACED]
 
     def _elsewhere(self, one: Run, other: Run) -> bool:
-        """Whether a batch holds others on the two datasets, beside the one record."""
-        return self._place is not None and not same_batches(one.batches, other.batches, self._place)
+        """Whether a batch holds others on the two datasets, beside the one record, or in another order."""
+        place = self._place
+        alike = place is None or same_batches(one.batches, other.batches, place)
+        return not alike or (place is not None and not same_orders(one.sorted, other.sorted, place))
 
     def _about_clipping(self, one: Run, other: Run) -> list[Run]:
         """Whether a record many times larger moves the releases further, and then further again."""

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -70,7 +71,11 @@ class Run(Results, TorchDispatchMode):
         """Places of the records that were read between two releases."""
         self.first_read: Stack = ()
         """Where the first of them was."""
+        self.sorted: list[list[int]] = []
+        """Orders that what records hold puts all of them into."""
         self._dataset: list[tuple[torch.Tensor, int, bool]] = []
+        self._arrays: list[tuple[np.ndarray, int]] = []
+        """Arrays of all records, of which the code may make tensors, and the place of the first."""
         self._places = WeakTensorKeyDictionary()
         """Where the first record of each of its tensors stands."""
         self._alone = WeakTensorKeyDictionary()
@@ -106,8 +111,12 @@ class Run(Results, TorchDispatchMode):
 
     def mark(self, dataset: Any) -> None:
         """This holds the records."""
-        self._dataset, self._many = [*tensors_in(dataset)], records_of(dataset)
-        for tensor, first, alone in self._dataset:
+        self._many = records_of(dataset)
+        for tensor, first, alone in tensors_in(dataset):
+            if isinstance(tensor, np.ndarray):
+                self._arrays += [] if alone else [(tensor, first)]
+                continue
+            self._dataset.append((tensor, first, alone))
             self.memory.put(tensor, Cell(data=True))
             self._places[tensor] = first
             if alone:
@@ -173,13 +182,16 @@ class Run(Results, TorchDispatchMode):
             self.first_read = self.first_read or stack()
         if args and isinstance(args[0], torch.Tensor) and args[0] in self._records:
             first = self._places.get(args[0]) or 0
-            rows = {first + row for row in rows_read(name, args)}
+            order = [first + row for row in rows_read(name, args)]
+            rows = set(order)
             self._note(rows, whole=self._keeps_rows(name, args[0], out))
             self.first_read = self.first_read or (stack() if rows else ())
             if name in ("index", "index_select") and rows:
                 places = args[2] if name == "index_select" else args[1][0]
                 cell = known.get(id(places))
                 made = (cell is not None and cell.drawn) or stack()
+                if cell is not None and cell.data and len(rows) == len(out) == len(args[0]):
+                    self.sorted.append(order)
                 self._repeated = self._repeated or (made if len(rows) < len(out) else ())
                 self.chosen_at = self.chosen_at if self.ledger.phase else made
                 if self._bank.place is not None and self._bank.place.index in rows:
@@ -195,6 +207,7 @@ class Run(Results, TorchDispatchMode):
             # made of NumPy's numbers or Python's
             self.lifted = len(self.draws)
             self.memory.put(out, Cell(data=True))
+            self._lifted(out)
         elif cells:
             try:
                 self._follow(name, args, before, kwargs, out, known, func._schema.is_mutable, stack())
@@ -204,6 +217,14 @@ class Run(Results, TorchDispatchMode):
                 for part in tensors_among(out):
                     self.memory.put(part, Cell(data=any(cell.data for cell in cells), opaque=True))
         return out
+
+    def _lifted(self, tensor: torch.Tensor) -> None:
+        """Made of an array that holds all records, it does so, too."""
+        made = tensor.numpy()
+        for array, first in self._arrays:
+            if array.ndim and array.shape == made.shape and bool(((array == made) | (array != array)).all()):
+                self._records[tensor], self._places[tensor] = next(self._counted), first
+                return
 
     def _keeps_rows(self, name: str, records: torch.Tensor, out: Any) -> bool:
         """Whether all records are taken over in their order, as ``xs[:]`` and ``xs / 255`` do."""
@@ -246,7 +267,7 @@ class Run(Results, TorchDispatchMode):
             return
         elif name in ("select", "unbind") and first in self._records and not any(args[1:2]):
             self._single |= {row: next(self._counted) for row in tensors_among(out)}
-            used = [*rows_read(name, args)]
+            used = rows_read(name, args)
         else:
             used = [self._single[first]] if first in self._single else []
         if used:

@@ -16,7 +16,7 @@ from mechanisms.adapters.pytorch.replay.comparing import holding, releases_diffe
 from mechanisms.adapters.pytorch.replay.differing_outputs import SWAYS
 from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings, Slot, cut_otherwise
 from mechanisms.adapters.pytorch.replay.facts import Fact
-from mechanisms.adapters.pytorch.replay.records import place_of_record
+from mechanisms.adapters.pytorch.replay.records import place_of_record, same_orders
 from mechanisms.adapters.pytorch.replay.run import Run, Sway
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.storages import tensors_among
@@ -88,11 +88,13 @@ class Runs:
         return run
 
     def _further(self, dataset: Any, reference: Run | None, **more: Any) -> Run | None:
-        """A run on data that nobody promised would do: None where the code stops with an error."""
+        """A run on data that nobody promised would do: None where the code stops with an error, or sorts them anew."""
         try:
-            return self._run(dataset, reference, **more)
+            run = self._run(dataset, reference, **more)
         except Exception:
             return None
+        alike = reference is None or self._place is None or same_orders(reference.sorted, run.sorted, self._place)
+        return run if alike else None
 
     def _pair(self) -> tuple[Run, Run]:
         """Both sides, on draws with which the record takes part if such are found."""
