@@ -54,7 +54,7 @@ class Company:
 
     def __init__(self, one: Run, other: Run, pair: tuple[Any, Any], place: Place, further: Further):
         self._one, self._other, self._index, self._further = one, other, place.index, further
-        self.repeated = other.repeated or one.repeated
+        self.repeated = other.reads.repeated or one.reads.repeated
         """Where places were made that hold a record more than once, in a batch of either side."""
         # a dataset that lacks the record has another there
         sides = among_others(pair[0], None if place.added else place.index), among_others(pair[1], place.index)
@@ -190,7 +190,7 @@ def _moved(one: Run, other: Run) -> float:
 
 def other_batches(run: Run) -> Fact:
     """Why batches that hold other records are not judged."""
-    return _repeated(run.repeated) if run.repeated else OTHER_BATCHES
+    return _repeated(run.reads.repeated) if run.reads.repeated else OTHER_BATCHES
 
 
 def _repeated(at: Stack) -> Fact:

@@ -114,8 +114,9 @@ class Replay(Runs):
         told: Sequence[Cost] = costs[0]
         dependent = any("shared" in fact.stacks for fact in self._facts)
         if not self._about_tensors(one, other) and self._stated is not None and not dependent:
-            places = {"repeated": other.repeated or one.repeated, "again": other.again, "begun": other.begun}
-            places["batches"] = batches_drawn(other.draws, self._place)
+            repeated = other.reads.repeated or one.reads.repeated
+            batches = batches_drawn(other.draws, self._place)
+            places = {"repeated": repeated, "again": other.reads.again, "begun": other.begun, "batches": batches}
             short = short_rounds(costs, self._stated, last=self._last_round(), **places)
             # a record of another size may take another way than both datasets
             if short is not None and (short[1] is told or not self._about_numbers(one, other)):
@@ -293,8 +294,8 @@ class Replay(Runs):
     def _elsewhere(self, one: Run, other: Run) -> bool:
         """Whether a batch holds others on the two datasets, beside the one record, or in another order."""
         place = self._place
-        alike = place is None or same_batches(one.batches, other.batches, place)
-        return not alike or (place is not None and not same_orders(one.sorted, other.sorted, place))
+        alike = place is None or same_batches(one.reads.batches, other.reads.batches, place)
+        return not alike or (place is not None and not same_orders(one.reads.sorted, other.reads.sorted, place))
 
     def _about_clipping(self, one: Run, other: Run) -> list[Run]:
         """Whether a record many times larger moves the releases further, and then further again."""

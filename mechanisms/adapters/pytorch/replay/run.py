@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
-import itertools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from mechanisms.adapters.noise_terms import Terms
 from mechanisms.adapters.pytorch.replay import draws, noise
 from mechanisms.adapters.pytorch.replay.cells import Cell, Operation, merged, overwritten, terms_of
-from mechanisms.adapters.pytorch.replay.records import rows_read, tensors_in
+from mechanisms.adapters.pytorch.replay.reads import Reads
 from mechanisms.adapters.pytorch.replay.releases import Enough
 from mechanisms.adapters.pytorch.replay.results import Results
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, nothing, tensors_among, variance_in
 from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number
-from mechanisms.pairs.datasets import records_of
 
 Sway = tuple[float, float]
 """Factors that numbers get in turns."""
-COPYING = frozenset(("stack", "cat"))
-"""What single records are put together by."""
-ROW_BY_ROW = noise.ADDING | noise.SCALING | noise.SAME | {"slice", "view", "unsqueeze"}
-"""What leaves every record in its row, where there are as many rows as before."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,41 +58,10 @@ class Run(Results, TorchDispatchMode):
         self.draws: list[draws.Draw] = []
         self.seeds: dict[draws.Slot, tuple[int, Stack]] = {}
         self.outputs: dict[str, Output] = {}
-        self.batches: dict[int, set[int]] = collections.defaultdict(set)
-        """Places of the records that were read between two releases."""
-        self.first_read: Stack = ()
-        """Where the first of them was."""
-        self.sorted: list[list[int]] = []
-        """Orders that what records hold puts all of them into."""
-        self._dataset: list[tuple[torch.Tensor, int, bool]] = []
-        self._arrays: list[tuple[np.ndarray, int]] = []
-        """Arrays of all records, of which the code may make tensors, and the place of the first."""
-        self._places = WeakTensorKeyDictionary()
-        """Where the first record of each of its tensors stands."""
-        self._alone = WeakTensorKeyDictionary()
-        """The same of those that hold one record each."""
-        self._many: int | None = None
-        """Records of it."""
-        self._records = WeakTensorKeyDictionary()
-        """Tensors that hold all records, each in its own row, and a number for each."""
-        self._counted = itertools.count()
-        self._single = WeakTensorKeyDictionary()
-        """Records that were read alone, and a number for each."""
-        self._used: dict[tuple[int, str, Stack], collections.Counter[int]] = collections.defaultdict(
-            collections.Counter
-        )
-        """How often each record was read or used alone, between two releases and at one place."""
-        self._whole: set[int] = set()
-        """Between which releases all records were taken over, and none of them singly so far."""
         self._drawn = 0
         """Independent numbers that noise has been made of."""
         self.lost: list[str] = []
-        self._repeated: Stack = ()
-        self.chosen_at: Stack = ()
-        """The same of the first batch."""
-        self.again: tuple[Stack, int] = ((), 1)
-        """Where they were made in which the record stands more than once between two releases, and how often."""
-        self._reads: dict[tuple[int, int, int], set[int]] = collections.defaultdict(set)
+        self.reads = Reads(bank.place, self.ledger)
         self._chosen = False
         """Whether something was drawn that chooses the first batch."""
         self.lifted = 0
@@ -111,18 +71,8 @@ class Run(Results, TorchDispatchMode):
 
     def mark(self, dataset: Any) -> None:
         """This holds the records."""
-        self._many = records_of(dataset)
-        for tensor, first, alone in tensors_in(dataset):
-            if isinstance(tensor, np.ndarray):
-                self._arrays += [] if alone else [(tensor, first)]
-                continue
-            self._dataset.append((tensor, first, alone))
+        for tensor in self.reads.mark(dataset):
             self.memory.put(tensor, Cell(data=True))
-            self._places[tensor] = first
-            if alone:
-                self._alone[tensor] = first
-            else:
-                self._records[tensor] = next(self._counted)
 
     def tell(self, name: str, tensor: Any) -> None:
         """The code releases this."""
@@ -177,37 +127,14 @@ class Run(Results, TorchDispatchMode):
         out = func(*args, **kwargs)
         if name == "_local_scalar_dense" and self._swayed:
             out = self._sway(out, args[0])
-        if self._alone and (alone := {self._alone[part] for part in tensors if part in self._alone}):
-            self._note(alone, whole=False)
-            self.first_read = self.first_read or stack()
-        if args and isinstance(args[0], torch.Tensor) and args[0] in self._records:
-            first = self._places.get(args[0]) or 0
-            order = [first + row for row in rows_read(name, args)]
-            rows = set(order)
-            self._note(rows, whole=self._keeps_rows(name, args[0], out))
-            self.first_read = self.first_read or (stack() if rows else ())
-            if name in ("index", "index_select") and rows:
-                places = args[2] if name == "index_select" else args[1][0]
-                cell = known.get(id(places))
-                made = (cell is not None and cell.drawn) or stack()
-                if cell is not None and cell.data and len(rows) == len(out) == len(args[0]):
-                    self.sorted.append(order)
-                self._repeated = self._repeated or (made if len(rows) < len(out) else ())
-                self.chosen_at = self.chosen_at if self.ledger.phase else made
-                if self._bank.place is not None and self._bank.place.index in rows:
-                    self._read_again(args[0], places, made)
-        elif cells and name in COPYING and self._is_copy(out):
-            # whoever puts all records into one tensor has not taken a batch yet
-            self._records[out] = next(self._counted)
-            self._none_read()
-        self._use(name, args, out)
+        self.reads.note(name, args, tensors, out, known)
         if name in noise.NEW and isinstance(out, torch.Tensor):
             self._constants.put(out, Cell(drawn=stack()))
         if name == "lift_fresh" and not cells and tensors[0].numel() > 1:
             # made of NumPy's numbers or Python's
             self.lifted = len(self.draws)
             self.memory.put(out, Cell(data=True))
-            self._lifted(out)
+            self.reads.lifted(out)
         elif cells:
             try:
                 self._follow(name, args, before, kwargs, out, known, func._schema.is_mutable, stack())
@@ -217,82 +144,6 @@ class Run(Results, TorchDispatchMode):
                 for part in tensors_among(out):
                     self.memory.put(part, Cell(data=any(cell.data for cell in cells), opaque=True))
         return out
-
-    def _lifted(self, tensor: torch.Tensor) -> None:
-        """Made of an array that holds all records, it does so, too."""
-        made = tensor.numpy()
-        for array, first in self._arrays:
-            if array.ndim and array.shape == made.shape and bool(((array == made) | (array != array)).all()):
-                self._records[tensor], self._places[tensor] = next(self._counted), first
-                return
-
-    def _keeps_rows(self, name: str, records: torch.Tensor, out: Any) -> bool:
-        """Whether all records are taken over in their order, as ``xs[:]`` and ``xs / 255`` do."""
-        keeps = name in ROW_BY_ROW and records.dim() > 0 and out.shape[:1] == records.shape[:1]
-        if keeps:
-            self._records[out] = next(self._counted)
-        return keeps
-
-    def _note(self, rows: set[int], *, whole: bool) -> None:
-        """Which records are read: whoever takes all of them, and then some, has taken only these into the batch."""
-        phase = self.ledger.phase
-        if whole and rows:
-            self._whole.add(phase)
-        elif rows and phase in self._whole:
-            self._whole.remove(phase)
-            self._none_read()
-        self.batches[phase] |= rows
-
-    def _none_read(self) -> None:
-        """The batch begins here."""
-        phase = self.ledger.phase
-        self.batches[phase].clear()
-        self.first_read = self.first_read if phase else ()
-
-    @property
-    def repeated(self) -> Stack:
-        """Where the places were made by which a record was taken more than once into one batch, or where it is used.
-
-        Whoever takes every record as often, as for several augmentations, repeats none.
-        """
-        uneven = (where for (_, _, where), used in self._used.items() if len(set(used.values())) > 1)
-        return self._repeated or next(uneven, ())
-
-    def _use(self, name: str, args: Any, out: Any) -> None:
-        """A record that is read or used alone, or put together with others."""
-        first = args[0] if args else None
-        if name in COPYING:
-            used = [self._single[part] for part in tensors_among(first) if part in self._single]
-        elif not isinstance(first, torch.Tensor):
-            return
-        elif name in ("select", "unbind") and first in self._records and not any(args[1:2]):
-            self._single |= {row: next(self._counted) for row in tensors_among(out)}
-            used = rows_read(name, args)
-        else:
-            used = [self._single[first]] if first in self._single else []
-        if used:
-            self._used[self.ledger.phase, name, stack()].update(used)
-
-    def _read_again(self, records: torch.Tensor, places: torch.Tensor, made: Stack) -> None:
-        """The record is in two parts of one tensor of places; whoever reads the same part twice may sum it once."""
-        parts = self._reads[self.ledger.phase, self._records[records], places.untyped_storage()._cdata]
-        parts.add(int(places.storage_offset()))
-        if len(parts) > self.again[1]:
-            self.again = made, len(parts)
-
-    def _is_copy(self, tensor: torch.Tensor) -> bool:
-        """Whether it holds all records, in their order: of one tensor, or of several."""
-        if not tensor.dim() or (self._many or len(tensor)) != len(tensor):
-            return False
-        rows = tensor.reshape(len(tensor), -1)
-        found = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
-        for own, first, alone in (*self._dataset, *((own, 0, False) for own in self._records if own.dim())):
-            values = own.reshape(1 if alone or not own.dim() else len(own), -1)[max(0, -first) :]
-            here = slice(max(0, first), max(0, first) + len(values))
-            values = values[: len(rows[here])]
-            if len(values) and values.shape[1] == rows.shape[1]:
-                found[here] |= (rows[here] == values.to(rows.dtype)).all(1)
-        return bool(found.all())
 
     def _cell(self, tensor: torch.Tensor) -> Cell | None:
         found = self.memory.get(tensor)
@@ -318,7 +169,7 @@ class Run(Results, TorchDispatchMode):
         if (name == "randperm" or picks) and out.numel() > 1 and not (self._chosen or self.ledger.phase):
             # records that are read before, as for their shape, are not chosen
             self._chosen = True
-            self._none_read()
+            self.reads.none_read()
         seeded = () if self._seedings is None else self._seedings.of(generator)
         draw = draws.Draw(
             number=len(self.draws),

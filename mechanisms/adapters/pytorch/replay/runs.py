@@ -93,8 +93,9 @@ class Runs:
             run = self._run(dataset, reference, **more)
         except Exception:
             return None
-        alike = reference is None or self._place is None or same_orders(reference.sorted, run.sorted, self._place)
-        return run if alike else None
+        if reference is None or self._place is None:
+            return run
+        return run if same_orders(reference.reads.sorted, run.reads.sorted, self._place) else None
 
     def _pair(self) -> tuple[Run, Run]:
         """Both sides, on draws with which the record takes part if such are found."""
@@ -120,7 +121,7 @@ class Runs:
         such = "records that do not fill the last one are left out"
         if self._bank.permuted:
             such = "batches are cut from a permutation, which has no draws in common for N and N + 1 records"
-        held = self._place is not None and any(self._place.index in rows for rows in other.batches.values())
+        held = self._place is not None and any(self._place.index in rows for rows in other.reads.batches.values())
         reason = "its gradient is zero" if held else f"no batch held it, as where {such}, or its gradient is zero"
         why = f"in {ATTEMPTS} runs the record changed nothing that is released: {reason}"
         self._say("not_followed", {}, why=why)

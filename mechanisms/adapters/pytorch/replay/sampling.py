@@ -71,7 +71,7 @@ class Sampler:
         """
         draw = self._own_draw()
         if draw is None:
-            return self.other.chosen_at
+            return self.other.reads.chosen_at
         cut = self.other.cuts.get(draw.number)
         if cut is None or draw.rate is not None:
             return draw.stack
@@ -108,15 +108,16 @@ class Sampler:
         runs: list[Run] = []
         for run in self._free_runs():
             runs.append(run)
-            batch, ordered = run.batches[0], _ordered(run)
-            if ordered is None or not 0 < len(batch) < self.place.records or len(batch) != len(runs[0].batches[0]):
+            batch, ordered = run.reads.batches[0], _ordered(run)
+            first = runs[0].reads.batches[0]
+            if ordered is None or not 0 < len(batch) < self.place.records or len(batch) != len(first):
                 return None
-            if not ordered and batch != runs[0].batches[0]:
+            if not ordered and batch != first:
                 return None
             records = self.place.records + self.place.added
             if same_size_by_chance(len(runs), records, rate) <= RISK:
                 words = {"runs": len(runs), "size": len(batch), "of": records}
-                at = ordered[0].stack if ordered else run.first_read
+                at = ordered[0].stack if ordered else run.reads.first
                 kind = "draw" if ordered else "taken"
                 return Fact(kind="sampled_otherwise", stacks={kind: at}, words=words)
         return None
@@ -134,13 +135,13 @@ class Sampler:
             fact = None if other is None else _moved_at_first(other)
             if fact is None or one is None or other is None:
                 return None
-            held &= self.place.index in other.batches[0]
-            if not held and not same_batches(one.batches, other.batches, self.place):
+            held &= self.place.index in other.reads.batches[0]
+            if not held and not same_batches(one.reads.batches, other.reads.batches, self.place):
                 return None
             own = [cut for draw, cut in other.cuts.items() if other.draws[draw].picks and other.draws[draw].round == 1]
             everybody &= bool(own) and all(cut.everybody for cut in own)
         # numbers that leave the record out, and a batch that holds it: the places are wrong
-        taken = (self.other.chosen_at if held and not everybody else ()) or self.chosen_at(rate)
+        taken = (self.other.reads.chosen_at if held and not everybody else ()) or self.chosen_at(rate)
         if fact is None or not taken:
             return fact
         words = {"everybody": everybody, "held": held}
@@ -215,7 +216,7 @@ def _moved_at_first(run: Run) -> Fact | None:
     if run.releases.astray or run.ledger.choice.apart or not moved or not all(event.known for event in own):
         return None
     top = max(moved, key=size_of)
-    stacks = {"origin": top.origin, "at": top.stack} | ({"taken": run.chosen_at} if run.chosen_at else {})
+    stacks = {"origin": top.origin, "at": top.stack} | ({"taken": run.reads.chosen_at} if run.reads.chosen_at else {})
     return Fact(kind="in_every_batch", stacks=stacks)
 
 
