@@ -17,7 +17,7 @@ from audit.trials.user_code_errors import sentence
 from audit.trials.versions import own_code, version_of
 from audit.verify.contradictions import ContradictedError, in_itself, missing, repeated, with_suite
 from audit.verify.primary import SENTENCES, Source, primary_keys
-from audit.verify.rebuild import NotComputedError, Rebuilt, rebuild, source_is_told
+from audit.verify.rebuild import NotComputedError, Rebuilt, dependent, rebuild, source_is_told
 from audit.verify.record_values import ABSENT, NOTHING, agree, key_of, leaves, told, under
 from guarantees.checks import require
 from guarantees.laws.kept import found_on_disk
@@ -281,11 +281,12 @@ def _primary(record: AuditRecord, own: Rebuilt | None, *, drawn_again: bool) -> 
     known = primary_keys(
         record, theory_known=own is None or own.theory_known, source_told=source_is_told(record.claim.name)
     )
-    last = f"diagnoses[{len(record.diagnoses) - 1}]" if record.verdict == "violation" else None
+    derived = record.verdict == "violation" and not dependent(record)
+    last = f"diagnoses[{len(record.diagnoses) - 1}]" if derived else None
     found: Counter[str] = Counter()
     for path, _ in leaves(record.to_json()):
         head = under(key_of(path), dict(known))
-        # after a violation the last diagnosis is read off the points
+        # after a violation the last diagnosis is read off the points, unless trials depend on each other
         if head is not None and not (last and path.startswith(last)):
             found[head] += 1
     return [

@@ -16,7 +16,7 @@ from audit.goal import Goal
 from audit.policies.catalogue import RECORDED
 from audit.policies.policy import Policy, Test
 from audit.record.derive import Audited, Subject, cuts_of, derive, edges_of
-from audit.record.diagnosis_answer import NO_HINTS, Diagnosis
+from audit.record.diagnosis_answer import DEPENDENT, LINE, LINE_NOT_FOLLOWED, NO_HINTS, Diagnosis
 from audit.record.direction import direction
 from audit.record.of_one_run import judged_again
 from audit.record.of_scores import scores_judged_again
@@ -99,10 +99,20 @@ def _diagnoses(record: AuditRecord, made: AuditRecord) -> tuple[Diagnosis, ...]:
     asked = bool(record.diagnoses) if record.diagnose is None else record.diagnose
     if not asked:
         return ()
+    if dependent(record):
+        # of such trials nothing else is asked, and their points prove no direction
+        return tuple(each for each in record.diagnoses if each.code == DEPENDENT or each.code.startswith(LINE))
     if made.verdict != "violation":
-        return tuple(each for each in record.diagnoses if each.wrong and not each.follows and each.code not in NO_HINTS)
+        unseen = tuple(each for each in record.diagnoses if each.code == LINE_NOT_FOLLOWED)[:1]
+        hints = (each for each in record.diagnoses if each.wrong and not each.follows and each.code not in NO_HINTS)
+        return tuple(hints) or unseen
     own = direction(made)
     return (*(each for each in record.diagnoses[:-1] if each.code != own.code), own)
+
+
+def dependent(record: AuditRecord) -> bool:
+    """Whether its trials were seen to depend on each other, so that no diagnosis is read off its points."""
+    return any(each.code == DEPENDENT and each.wrong for each in record.diagnoses)
 
 
 def test_of(record: AuditRecord, policy: Policy, goal: Goal) -> Test:
