@@ -11,6 +11,8 @@ from dpsgd_audit.spelling import counted
 
 LIBRARIES = ("torch", "opacus", "jax_privacy", "optax")
 """Libraries of audited code whose versions a record keeps, in its environment or with the mechanism."""
+OF_OPACUS = ("opacus_claim", "claim_from_history")
+"""Claims that its own accountant makes."""
 OF_TRAINING = ("noise_multiplier", "clip", "history", "rate", "sample_rate", "batch_size", "accountant")
 """Parameters that only DP-SGD has."""
 NOT_REPEATABLE = "not repeatable: the same seed gives other counts; bounds hold if trials are independent of each other"
@@ -31,7 +33,8 @@ def libraries(record: AuditRecord) -> str:
         found.append(f"Python {known['python']}")
     seen = {**record.environment, **known}
     # the version of an Opacus that is merely installed is recorded, too; a divisor is what its optimizer has
-    unused = () if "divisor" in seen or "opacus" in record.mechanism.name else ("opacus",)
+    used = "divisor" in seen or "opacus" in record.mechanism.name or record.claim.name in OF_OPACUS
+    unused = () if used else ("opacus",)
     found += [f"{library} {seen[library]}" for library in LIBRARIES if seen.get(library) and library not in unused]
     if known.get("version"):
         found.append(f"{record.mechanism.name.removesuffix('_step')} {known['version']}")

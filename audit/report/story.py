@@ -275,10 +275,11 @@ def leaking(records: Sequence[AuditRecord]) -> str:
 
 
 def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
-    """The violation whose epsilon is furthest above the promised one, in words; where none is above it, what broke."""
+    """The violation whose epsilon is furthest above the promised one, in words; or where none is, whose delta is."""
     broken = [record for record in records if record.verdict == "violation"]
     worst = max(broken, key=_excess)
     if _excess(worst) <= 0:
+        worst = max(broken, key=_excess_of_delta)
         return worst, what_broke(worst)
     proven = f"epsilon at least {at_least(worst.epsilon(worst.report_delta))} at delta {worst.report_delta:g}"
     return worst, f"{proven} where {promised_epsilon((worst,))} is promised"
@@ -304,6 +305,14 @@ def _excess(record: AuditRecord) -> float:
     """How far the proven epsilon is above the claimed one; nothing is above one that is not known."""
     claimed = record.claim.epsilon
     return -math.inf if claimed is None else record.epsilon(record.report_delta) - claimed
+
+
+def _excess_of_delta(record: AuditRecord) -> float:
+    """How far a proven delta is above the claimed one; nothing where only the whole curve is refuted."""
+    at = record.violated_at
+    if at is None or at.number == "epsilon" or at.at_least is None:
+        return 0.0 if at is None else at.excess or 0.0
+    return at.at_least - at.claimed
 
 
 def _to_do(records: tuple[AuditRecord, ...]) -> str:

@@ -401,6 +401,8 @@ def test_reports_name_the_command_the_libraries_and_the_unit_and_say_what_does_n
     assert "of train (with torch 2.13.0, opacus 1.6.0) were" in statement((used,))
     assert "ran with torch 2.13.0." in methods((installed,)), "the audited code never imported Opacus"
     assert "ran with torch 2.13.0, opacus 1.6.0." in methods((installed, used))
+    claimed = dataclasses.replace(installed, claim=dataclasses.replace(record.claim, name="claim_from_history"))
+    assert "of train (with torch 2.13.0, opacus 1.6.0) were" in statement((claimed,)), "its own accountant counted"
 
 
 def test_functions_of_one_name_come_with_their_modules(violation):

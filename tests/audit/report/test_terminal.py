@@ -30,7 +30,7 @@ from audit.report.formats import markdown
 from audit.report.page import write_report
 from audit.report.progress import Progress
 from audit.report.short_story import ten_lines
-from audit.report.story import remedy, story
+from audit.report.story import largest_excess, remedy, story
 from audit.report.table import print_table
 from audit.report.text import record_lines
 from audit.suites.read import parse_suite
@@ -140,6 +140,10 @@ def test_a_violation_below_the_promised_epsilon_is_told_by_what_broke(violation)
     for told in (story((generous,)).proven, " ".join(" ".join(ten_lines((generous,), width=140)).split())):
         assert "where 50 is promised" not in told
         assert "delta at epsilon 0: at least" in told
+    less = dataclasses.replace(generous.violated_at, at_least=generous.violated_at.claimed + 1e-3)
+    first = dataclasses.replace(generous, name="a little", violated_at=less)
+    whole = dataclasses.replace(generous, name="as a whole", violated_at=None)
+    assert largest_excess((first, whole, generous))[0] is generous
 
 
 def test_where_no_violation_is_found_the_story_says_what_would_have_been(violation):
