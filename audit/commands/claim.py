@@ -49,6 +49,8 @@ def execute(arguments: argparse.Namespace) -> int:
         print_claims(claims, summaries)
         for answer in said:
             print(answer.says)
+        for remark in _remarks(arguments):
+            print(remark)
         print_plot([claim_line(claim) for claim in claims], asked=arguments.plot == "")
         if arguments.plot:
             print(f"Plot: {arguments.plot}")
@@ -75,7 +77,29 @@ def _shuffled(arguments: argparse.Namespace) -> int:
             print(f"Computed for {setting.rounds:,} batches of one size; {left}.")
         if said is not None:
             print(said.says)
+        for remark in _remarks(arguments):
+            print(remark)
     return 0 if said is None else said.code
+
+
+def _remarks(arguments: argparse.Namespace) -> list[str]:
+    """What is true of the numbers given and may not be what was meant."""
+    records, batch, found = arguments.records, arguments.batch, []
+    if records is None:
+        return found
+    large = [delta for delta in arguments.delta or () if delta * records >= 1]
+    if large:
+        found.append(
+            f"Delta {large[0]:g} is not below 1 / {records:,} records: who publishes one record drawn at random keeps "
+            "that promise, too. Choose a delta far below it."
+        )
+    if batch is not None and records % batch and not arguments.shuffled:
+        taken = 1 / -(-records // batch)
+        found.append(
+            f"Computed at rate {batch:,} / {records:,} = {batch / records:.4g}; Opacus samples at 1 / len(loader) = "
+            f"{taken:.4g}, since a loader's last batch is smaller here: --rate {taken:.4g} --steps ... is its claim."
+        )
+    return found
 
 
 def _stated(arguments: argparse.Namespace) -> Stated | None:

@@ -316,6 +316,16 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(("records", "delta", "said"), [(10, 0.3, (True, True)), (12, 1e-5, (False, False))])
+def test_a_delta_that_protects_nobody_and_a_last_batch_that_is_smaller_are_said(capsys, records, delta, said):
+    """'It holds' was all that was said of delta 0.3 for ten records."""
+    words = ["claim", "--batch", 4, "--records", records, "--noise-multiplier", 1, "--stated", 5, "--delta", delta]
+    assert run_command(*words) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert ("who publishes one record drawn at random keeps that promise" in told) == said[0]
+    assert ("Opacus samples at 1 / len(loader) = 0.3333" in told) == said[1]
+
+
 @pytest.mark.parametrize("claim", [[], ["--claim", "gaussian(mu=0.5)"]])
 def test_bound_writes_a_table_of_what_it_prints(tmp_path, capsys, claim):
     """A colleague's outputs could not be shown: no report reads what `bound` finds."""
