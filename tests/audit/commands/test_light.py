@@ -1,4 +1,4 @@
-"""Commands that only compute need none of the heavy packages; a way in where another package has one of our names."""
+"""Commands that only compute need nothing heavy and no extras; a way in where another package has one of our names."""
 
 import atexit
 import dataclasses
@@ -63,6 +63,31 @@ def test_verify_imports_nothing_heavy(tmp_path):
     without = tuple(name for name in WITHOUT if name != "scipy.stats")
     lines = [f"verify {tmp_path}/{name}.json" for name in ("learnt", "exact")]
     done = run(COMMANDS.format(root=str(ROOT), lines=lines, without=without))
+    assert done.returncode == 0, done.stderr
+
+
+CORE = """
+import contextlib, importlib.machinery, io, sys
+sys.path.insert(0, {root!r})
+finder = importlib.machinery.PathFinder
+found = finder.find_spec
+extras = {extras!r}
+finder.find_spec = lambda name, *more: None if name.partition(".")[0] in extras else found(name, *more)
+import audit, distinguishers, guarantees, mechanisms
+for package in (audit, distinguishers, guarantees, mechanisms):
+    for name in dir(package):
+        getattr(package, name)
+from audit.cli import main
+for line in {lines!r}:
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(line.split()) == 0, line
+"""
+EXTRAS = ("torch", "opacus", "jax_privacy", "dp_accounting", "distributed", "pytest")
+
+
+def test_every_name_and_what_suites_can_name_are_there_without_the_extras():
+    """`list` ended with "No module named 'torch'"."""
+    done = run(CORE.format(root=str(ROOT), extras=EXTRAS, lines=["list", "list --json", "list --schema"]))
     assert done.returncode == 0, done.stderr
 
 

@@ -8,8 +8,6 @@ import sysconfig
 from pathlib import Path
 from types import FrameType
 
-import torch
-
 Stack = tuple[tuple[str, int], ...]
 """(path, line) of each frame, innermost first."""
 BEGIN = str(Path(__file__).with_name("run.py"))
@@ -25,6 +23,9 @@ ENGINE = "_engine_run_backward"
 @functools.lru_cache(maxsize=4096)
 def told(path: str) -> bool:
     """Whether a frame of this file says anything: not PyTorch's, Python's or this toolkit's own."""
+    # whoever runs such code has it; what only names its adapter need not
+    import torch
+
     toolkit = Path(__file__).parents[4]
     homes = [Path(str(torch.__file__)).parent, Path(sysconfig.get_paths()["stdlib"])]
     homes += [toolkit / name for name in ("audit", "distinguishers", "dpsgd_audit", "guarantees", "mechanisms")]
