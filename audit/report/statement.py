@@ -47,19 +47,34 @@ def statement(records: tuple[AuditRecord, ...]) -> str:
         f"All lower bounds hold together with probability at least {at_least(1 - risk, '.4g')}{but_for(records)}."
     ]
     records = tuple(map(shown, records))
-    shared = _shared(records)
-    if len(records) > 1:
-        lines += [*([f"For each, {shared}"] if shared else []), _together(records)]
-    told = [_sentence(record, told=shared) for record in records]
+    designs = _designs(records)
+    lines += [_together(records)] if len(records) > 1 else []
+    lines += [_shared(design, names, len(records)) for design, names in designs.items()]
+    told = _missed_once(records, [_sentence(record, shared=_design(record) in designs) for record in records])
     lines += conditions_once(told, map(vouched, records))
     lines += [missed] if (missed := expected_not_found(records)) else []
     return "\n\n".join([*lines, ABSENCE]) + "\n"
 
 
-def _shared(records: tuple[AuditRecord, ...]) -> str:
-    """How the outputs were drawn and what is claimed of them, where that is the same of several audits, all of them."""
-    said = {_tested(record) if record.ran and not record.conditions else "" for record in records}
-    return said.pop() if len(said) == 1 < len(records) else ""
+def _design(record: AuditRecord) -> str:
+    """How outputs were drawn and what is claimed of them; nothing where that is the audit's own."""
+    if not record.ran or record.conditions:
+        return ""
+    return _tested(record, of=audited(record).replace(record.mechanism.name, "the audited code", 1))
+
+
+def _designs(records: tuple[AuditRecord, ...]) -> Mapping[str, list[str]]:
+    """Designs of several audits, and their names."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        found.setdefault(_design(record), []).append(record.name)
+    return {design: names for design, names in found.items() if design and len(names) > 1}
+
+
+def _shared(design: str, names: list[str], of: int) -> str:
+    if len(names) == of:
+        return f"For each, {design}"
+    return f"For each of {', '.join(map(repr, names))}: {design}"
 
 
 def _together(records: tuple[AuditRecord, ...]) -> str:
@@ -76,13 +91,26 @@ def _beside(records: tuple[AuditRecord, ...]) -> str:
     return f" ({', '.join(told)})" if told else ""
 
 
-def _sentence(record: AuditRecord, *, told: str) -> str:
-    """What came out of one audit, and what was tested unless that is told already."""
+def _missed_once(records: tuple[AuditRecord, ...], told: list[str]) -> list[str]:
+    """What audits without a violation would have found is not said again where it is the same."""
+    said, first = [], dict[str, str]()
+    for record, paragraph in zip(records, told, strict=True):
+        reason = record.reason.rstrip(".")
+        again = record.verdict == "no_violation_found" and first.setdefault(reason, record.name) != record.name
+        said.append(
+            paragraph.replace(reason, f"it would have found what {first[reason]!r} would") if again else paragraph
+        )
+    return said
+
+
+def _sentence(record: AuditRecord, *, shared: bool) -> str:
+    """What came out of one audit, and what was tested unless that is ``shared`` and told already."""
     if not record.ran:
         return f"{record.name}: could not be audited against {in_words(record.claim)}. {record.reason}"
-    tested = _tested(record)
+    named = f" ({record.mechanism.name})" if shared and record.mechanism.name != record.name else ""
+    tested = "" if shared else f"{_tested(record, of=audited(record))} "
     return (
-        f"{record.name}: {'' if tested == told else f'{tested} '}{_proven(record)} "
+        f"{record.name}{named}: {tested}{_proven(record)} "
         f"Verdict: {readable(record.verdict)}{_why(record)}.{_suspected(record)}"
     )
 
@@ -97,9 +125,9 @@ def _proven(record: AuditRecord) -> str:
     )
 
 
-def _tested(record: AuditRecord) -> str:
+def _tested(record: AuditRecord, *, of: str) -> str:
     claimed = f"{in_words(record.claim)}: epsilon {record.claim.epsilon_at(record.report_delta)}"
-    return f"{_drawn(record)} The claim is {claimed}."
+    return f"{_drawn(record, of=of)} The claim is {claimed}."
 
 
 def _suspected(record: AuditRecord) -> str:
@@ -119,8 +147,8 @@ def _why(record: AuditRecord) -> str:
     return f"; {in_a_sentence(what_broke(record))}"
 
 
-def _drawn(record: AuditRecord) -> str:
-    """What the bounds rest on."""
+def _drawn(record: AuditRecord, *, of: str) -> str:
+    """What the bounds rest on: outputs ``of`` something."""
     relation = differ_by(record)
     if record.one_run is not None:
         most = at_most(record.one_run.most(record.report_delta))
@@ -131,7 +159,7 @@ def _drawn(record: AuditRecord) -> str:
     if record.scores is not None:
         return f"we judged {judged_scores(record)}. {vouched(record)}"
     return (
-        f"{record.trials_per_side:,} outputs of {audited(record)} were drawn on each of two datasets that differ "
+        f"{record.trials_per_side:,} outputs of {of} were drawn on each of two datasets that differ "
         f"by {relation} (pair: {record.neighbours.name}), and scored by "
         f"{scored_by(record.distinguisher.name)}.{_repeated(record)}"
     )

@@ -449,6 +449,20 @@ def test_the_statement_is_sentences(violation):
     assert markdown_text(violation.violated_at.says) in model_card((violation,), title="t")
 
 
+def test_the_statement_tells_once_what_audits_share(violation):
+    """Eighteen audits of one design made a thousand words."""
+    reason = "in 8 of 10 runs this audit would have found an advantage of 0.2 or more above the claim."
+    green = dataclasses.replace(violation, name="first", verdict="no_violation_found", reason=reason)
+    again = dataclasses.replace(green, name="second")
+    more = dataclasses.replace(violation, name="more trials", trials=2 * violation.trials)
+    said = statement((violation, green, again, more))
+    assert said.count("were drawn on each of two datasets") == 2
+    assert f"For each of {violation.name!r}, 'first', 'second': " in said
+    assert f"second ({violation.mechanism.name}): The counts" in said
+    assert said.count(reason.rstrip(".")) == 1
+    assert "it would have found what 'first' would" in said
+
+
 PAPER = r"""\documentclass[twocolumn]{article}
 \usepackage{booktabs,amsmath,graphicx,natbib}
 \begin{document}
