@@ -90,10 +90,8 @@ def trials_note(record: AuditRecord) -> str:
     trials = half_noise_trials(record)
     if trials is None or record.trials >= trials:
         return ""
-    return (
-        f"{_half_noise(record, trials)} (more where other records of the batch hide the record); "
-        f"this audit drew {record.trials:,}."
-    )
+    hidden = " (more where other records of the batch hide the record)" if _in_batches(record) else ""
+    return f"{_half_noise(record, trials)}{hidden}; this audit drew {record.trials:,}."
 
 
 def other_than_told(record: AuditRecord) -> str:
@@ -116,6 +114,8 @@ OF_DATA = ("pair", "add_record", "replace_record", "zero_out")
 OF_GRADIENTS = ("gradient_canary", "worst_case_pair")
 """Pairs whose other records pull against the one that differs, unless told otherwise."""
 FEW_OTHERS = 4
+OF_BATCHES = ("sampler", "batches", "rounds")
+"""Parameters that say how records are shared among batches, as claims of shuffled ones do."""
 IN_JAX = "in JAX: gradient_canaries(weights).pair(data, relation=..., others='zero')"
 SECOND_PAIR = (
     "The other records have gradients too, and who joins the batch hides what one record does. Next, audit one or two "
@@ -140,10 +140,18 @@ def second_pair(record: AuditRecord) -> str:
     if record.verdict != "no_violation_found" or pair.name not in (*OF_DATA, *OF_GRADIENTS):
         return ""
     if pair.name in OF_DATA and pair.parameters.get("records", 0) > FEW_OTHERS:
-        return SECOND_PAIR
+        return SECOND_PAIR if _in_batches(record) else ""
     if promised is None or promised.rate >= 1 or record.mechanism.name in {*MECHANISMS, *COLLAPSED}:
         return ""
     told = record.gradient_lengths
     silent = pair.parameters.get("others") == "zero" or not pair.parameters.get("records", 1)
     silent = silent or (told is not None and max(told.others, default=0.0) == 0)
     return OPPOSED_PAIR if silent else SILENT_PAIR
+
+
+def _in_batches(record: AuditRecord) -> bool:
+    """Whether the claim, or what was told of the code, says that not every record is in every batch."""
+    told = {**record.claim.parameters, **record.mechanism.parameters}
+    rates = [told.get("rate"), told.get("sample_rate"), *(rate for _, rate, _ in told.get("history", ()))]
+    some = any(isinstance(rate, int | float) and rate < 1 for rate in rates)
+    return some or any(word in told for word in OF_BATCHES) or "Sampled" in str(told.get("event"))

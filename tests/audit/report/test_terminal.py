@@ -122,6 +122,40 @@ def test_points_become_a_falling_curve_with_both_ends():
     assert line.alpha(np.array([1.0, 0.4, 0.2, 0.0])) == pytest.approx([0.0, 0.4, 0.5, 1.0])
 
 
+IN_BATCHES = {
+    "subsampled_gaussian": {"rate": 0.5, "noise_multiplier": 1.0},
+    "balls_and_bins": {"rounds": 4, "noise_multiplier": 1.0},
+    "claim_from_history": {"history": ((1.0, 0.1, 3), (2.0, 0.1, 3))},
+    "claim_from_event": {"event": "PoissonSampledDpEvent(sampling_probability=0.1, event=GaussianDpEvent(1.0))"},
+}
+WITHOUT = {
+    "gaussian": {"mu": 1.0},
+    "epsilon_delta": {"epsilon": 1.0, "delta": 0.0},
+    "claim_from_history": {"history": ((1.0, 1.0, 3),)},
+    "poisson_training": {"rate": 1.0, "noise_multiplier": 1.0, "steps": 3},
+}
+
+
+@pytest.mark.parametrize("name", [*IN_BATCHES, *WITHOUT])
+@pytest.mark.parametrize("settings", [{}, {"rate": 0.5}, {"sampler": "poisson"}])
+def test_who_joins_the_batch_is_said_where_some_records_do(violation, name, settings):
+    """It was said of a noisy maximum, a median and full batches."""
+    for claims, sampled in ((IN_BATCHES, True), (WITHOUT, bool(settings))):
+        if name not in claims:
+            continue
+        claim = dataclasses.replace(violation.claim, name=name, parameters=claims[name])
+        own = dataclasses.replace(
+            violation,
+            verdict="no_violation_found",
+            expect="no_violation_found",
+            claim=claim,
+            mechanism=dataclasses.replace(violation.mechanism, name="my_release", parameters=settings),
+            neighbours=dataclasses.replace(violation.neighbours, name="add_record", parameters={"records": 6}),
+        )
+        assert ("a new one whose gradient points the other way" in remedy(own)) == sampled
+        assert any(line.startswith("  next:    ") for line in record_lines(own)) == sampled
+
+
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_the_story_has_at_most_ten_lines_whatever_the_names(violation, hostile, width):
     for records in ((violation,), (hostile,), (violation, hostile) * 30):
@@ -168,10 +202,6 @@ def test_where_no_violation_is_found_in_code_of_the_users_the_replay_of_its_line
         assert "let `audit.explain` (Python) look for wrong lines." in told
     assert "Keep the audit in CI" in story((own,)).to_do
     data = dataclasses.replace(own.neighbours, name="add_record", parameters={"records": 6})
-    for pair, proposed in ((data, True), (dataclasses.replace(data, parameters={"records": 2}), False)):
-        many = dataclasses.replace(own, neighbours=pair)
-        assert ("a new one whose gradient points the other way" in remedy(many)) == proposed
-        assert any(line.startswith("  next:    ") for line in record_lines(many)) == proposed
     rare = dataclasses.replace(
         own, claim=claim_part(guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0), 1e-5)
     )
