@@ -299,6 +299,8 @@ def name_of(given: Any) -> str:
         return str(own)
     if (bound := _bound_to(given)) is not None:
         return bound[1]
+    if isinstance(given, functools.partial):
+        return name_of(given.func)
     name = str(getattr(given, "__name__", type(given).__name__))
     return f"lambda of {given.__module__}" if name == "<lambda>" else name
 
@@ -307,6 +309,8 @@ def place_of(function: Any) -> str:
     """Where a user's function is found, as suites write it: ``module:name``."""
     if (bound := _bound_to(function)) is not None:
         return ":".join(bound)
+    if isinstance(function, functools.partial):
+        return place_of(function.func)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return f"{getattr(function, '__module__', type(function).__module__)}:{name}"
 

@@ -233,7 +233,8 @@ class _Builder:
             key: value for key, value in spec.parameters.items() if key in signature_of(found) and key not in words.own
         }
         ready = made is not None and isinstance(found, made)
-        if not ready and (words.own or made is not None or _makes(found, named)):
+        bound = part == "mechanism" and bool(named) and _waits_for_trials(found, named)
+        if not ready and (bound or words.own or made is not None or _makes(found, named)):
             if not callable(found):
                 raise UnbuiltError(
                     f"{where}: {what} is {found!r}, which is neither a {part} nor a function that makes one."
@@ -241,7 +242,8 @@ class _Builder:
             arguments = {**named, **words.own}
             given = f" with {arguments}" if arguments else ""
             with _placed(f"{what} failed{given}", spec):
-                found = found(**arguments)
+                bound = part == "mechanism" and _waits_for_trials(found, arguments)
+                found = functools.partial(found, **arguments) if bound else found(**arguments)
             self._taken |= set(named)
             self._refuse_defaults(found, f"what {word} = {path!r} makes", but=arguments)
         else:
@@ -280,6 +282,14 @@ def _makes(found: Any, named: Mapping[str, Any]) -> bool:
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     }
     return isinstance(found, type) or (bool(named) and needed <= set(named))
+
+
+def _waits_for_trials(found: Any, given: Mapping[str, Any]) -> bool:
+    """Whether it is a mechanism with settings: but for these it needs a key and a dataset, in its first two places."""
+    first = [*signature_of(found).values()][:2] if isinstance(found, types.FunctionType) else []
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [each.name for each in first if each.default is each.empty and each.kind in by_place]
+    return len(needed) == 2 and given.keys().isdisjoint(needed)
 
 
 @contextlib.contextmanager

@@ -93,13 +93,12 @@ def test_its_own_words_win(suite):
 @pytest.mark.parametrize(
     "words",
     [
-        {"mechanism": '{ function = "reached:step" }'},
         {"mechanism": '{ function = "reached:half" }'},
         {"mechanism": '{ kind = "callable_step", function = "reached:step" }'},
         {"mechanism": '{ function = "reached:nested", noise_multiplier = 2.0 }'},
         {"more": 'parameters = { rate = [0.1] }\ndistinguisher = { function = "reached:score" }'},
         {
-            "mechanism": '{ function = "reached:step" }',
+            "mechanism": '{ function = "reached:half" }',
             "more": "",
             "defaults": "[defaults]\nparameters = { rate = 0.1 }",
         },
@@ -113,6 +112,18 @@ def test_a_default_in_place_of_the_grid_is_refused(suite, words, command, capsys
     said = capsys.readouterr().err
     assert "parameter 'rate' of audit 'a" in said
     assert "would run with its default rate=0.5" in said
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "rate"),
+    [('{ function = "reached:step" }', 0.1), ('{ function = "reached:step", rate = 0.3 }', 0.3)],
+)
+def test_a_mechanism_with_settings_takes_them_from_its_table_or_the_grid(suite, mechanism, rate):
+    """It was called without key and data: 'missing 2 required positional arguments'."""
+    claim = '{ kind = "subsampled_gaussian", noise_multiplier = 2.0 }'
+    found = build(suite(mechanism=mechanism, claim=claim).audits[0]).mechanism
+    assert found.given.keywords == {"rate": rate}
+    assert found.name == "step"
 
 
 def test_a_function_that_binds_what_it_was_given_is_fine(suite):
