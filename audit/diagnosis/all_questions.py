@@ -95,7 +95,9 @@ def diagnose(
     coarse = presence.is_coarse(without, with_record)
     even = on_one_scale((without, with_record), signal)
     asked = (
-        *_about_presence(without, with_record, signal, stated, layout, law="coarse" if coarse else law),
+        *_about_presence(
+            without, with_record, signal, stated, layout, law="coarse" if coarse else law, sampled=rate != 1
+        ),
         *(() if coarse else _about_noise(without, with_record, even, signal, stated)),
         *movement,
         *_about_shape(without, with_record, "coarse" if coarse else law),
@@ -140,6 +142,7 @@ def _about_presence(
     layout: Layout | None,
     *,
     law: Law | Literal["coarse"],
+    sampled: bool,
 ) -> tuple[Question, ...]:
     sides, empty = (without, with_record), None
     # only a law that is stated says that values never come again
@@ -151,7 +154,7 @@ def _about_presence(
         lambda risk: bare(risk=risk),
         lambda risk: presence.silent(*sides, empty=empty, risk=risk),
         *(() if law == "coarse" else (lambda risk: presence.repeated(*sides, risk=risk),)),
-        lambda risk: elsewhere(*sides, signal, layout=layout, risk=risk),
+        lambda risk: elsewhere(*sides, signal, layout=layout, sampled=sampled, risk=risk),
     )
 
 
@@ -159,6 +162,7 @@ def _about_noise(
     without: Noise, with_record: Noise, even: Sequence[Noise], signal: Signal, stated: Stated | None
 ) -> tuple[Question, ...]:
     deviation, standard = None if stated is None else stated.deviation, _standard(even)
+    sampled = stated is not None and stated.rate < 1
     noisy, empty = [presence.with_noise(side) for side in (without, with_record)], None
     if stated is not None and signal.rounds == 1:
         missing = len(without.outputs) - len(noisy[0].outputs)
@@ -167,7 +171,7 @@ def _about_noise(
     return (
         lambda risk: dependence.shared(standard, risk=risk),
         lambda risk: scale.depends_on_batch(*noisy, deviation=deviation, empty=empty, risk=risk),
-        lambda risk: scale.depends_on_record(without, with_record, risk=risk),
+        lambda risk: scale.depends_on_record(without, with_record, sampled=sampled, risk=risk),
     )
 
 

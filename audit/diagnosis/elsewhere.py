@@ -14,14 +14,17 @@ from audit.record.diagnosis_answer import Diagnosis
 from mechanisms.release import Layout
 
 
-def elsewhere(without: Noise, with_record: Noise, signal: Signal, *, layout: Layout | None, risk: float) -> Diagnosis:
+def elsewhere(
+    without: Noise, with_record: Noise, signal: Signal, *, layout: Layout | None, sampled: bool, risk: float
+) -> Diagnosis:
     """Whether the record moves the sum outside the span of all gradients, as where clipping changes its direction.
 
     The mean difference of one half of the trials is a direction; the other half is compared along it by Welch's test.
     """
     p = apart(without.beside, with_record.beside)
     wrong = p < risk
-    lost = (*ROWS[: signal.assumed], "clipped_apart", "counted_otherwise", "moves_others", "not_of_the_sum")
+    others = "moves_batches" if sampled else "moves_others"
+    lost = (*ROWS[: signal.assumed], "clipped_apart", "counted_otherwise", others, "not_of_the_sum")
     return answer(
         "direction",
         measured=_elsewhere(without, with_record, signal, layout) if wrong else "it moves it nowhere else",

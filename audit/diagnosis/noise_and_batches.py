@@ -97,7 +97,7 @@ def noise_elsewhere(first: Array, second: Array, *, risk: float) -> Diagnosis | 
     return answer(
         CODE,
         measured=measured,
-        causes=("noise_of_batch", "moves_others", "batch_divisor", OTHERS),
+        causes=("noise_of_batch", "moves_batches", "batch_divisor", OTHERS),
         p_value=p,
         risk=risk,
         assumes=ASSUMES,

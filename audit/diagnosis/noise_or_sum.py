@@ -207,24 +207,34 @@ class _Compared:
         return low - reach <= self.found.others <= high + reach
 
     def _too_far(self) -> tuple[tuple[str, ...], str]:
-        """Why the record may move the sum so far, the likeliest first, and what to say beside that length."""
+        """Why the record may move the sum so far, the likeliest first, and what to say beside that length.
+
+        Parts of a gradient that are clipped by themselves are together longer than the bound, and go along the gradient
+        as far as it or farther: so they come early, if it has parts and is longer than the bound.
+        """
         turned, found, signal = "", self.found, self.signal
+        longer, has_parts = (
+            signal.unclipped > (1 + LONGER) * signal.length,
+            np.count_nonzero(signal.moves) > signal.rounds,
+        )
+        ahead = found.mean * self.divisor >= (1 - self.error - CLOSE) * self.due
+        apart = ("clipped_apart",) if has_parts and longer and ahead else ()
         if found.aside_p < self.risk:
             # no length of the record's own gradient explains this
-            causes = (*ROWS[: signal.assumed], "moves_others", "not_clipped_alone", "counted_again")
+            others = "moves_others" if self.stated.rate == 1 else "moves_batches"
+            causes = (*ROWS[: signal.assumed], *apart, others, "not_clipped_alone", "counted_again")
             causes += ("another_rate",) if self.stated.rate < 1 else ()
             turned = " ({:.3g} along its own gradient)"
         else:
-            causes = ("larger_bound", "not_clipped_alone", "counted_again")
-            whole, longer = self.stated.rate * signal.unclipped, signal.unclipped > (1 + LONGER) * signal.length
+            causes = ("larger_bound", *apart, "not_clipped_alone", "counted_again")
+            whole = self.stated.rate * signal.unclipped
             unclipped = longer and abs(self.moved - whole) <= (self.error + CLOSE) * whole and found.mean > 0
             causes = ("not_clipped", *causes) if unclipped else causes
             if self._is_unclipped(causes):
                 turned = ", as its gradient does without clipping,"
             elif found.mean < 0:
                 turned = " (against its own gradient)"
-        if np.count_nonzero(signal.moves) > signal.rounds:
-            # a gradient that has parts: clipped to the bound each, they are together longer; as a rule they turn it too
+        if has_parts and not apart:
             causes = (*causes, "clipped_apart")
         order = ("not_clipped", *self._fitting())
         return (*(own for own in order if own in causes), *(own for own in causes if own not in order)), turned

@@ -37,6 +37,9 @@ LIGHT = 0.5
 ASIDE = 0.1
 """Share of a movement's length that rounding and a gradient in lower precision do not explain."""
 
+OTHERS_CHANGE = ("moves_others", "moves_batches")
+"""Causes, where every record is taken and where batches are sampled."""
+
 
 def took_no_part(without: Array, with_record: Array, *, rate: float, risk: float) -> Diagnosis | None:
     """Whether outputs of the same seeds are equal bit for bit, though the record joins each batch at this rate."""
@@ -129,7 +132,7 @@ def moves_too_far(
         if share > ASIDE:
             longer = True
             too_far = tuple(
-                sorted(too_far, key=lambda cause: cause not in ("sum_clipped", "sum_scaled", "moves_others"))
+                sorted(too_far, key=lambda cause: cause not in ("sum_clipped", "sum_scaled", *OTHERS_CHANGE))
             )
             turned = (
                 f". {share:.0%} of that length is against its gradient or where that is 0, which no clipping of it "
@@ -157,13 +160,14 @@ def _causes(found: Movements, rate: float, told: Told | None) -> tuple[str, ...]
     What is added record by record moves it by one constant. What changes with the batch is no such sum, and where the
     gradients are told, all movements together show whether it was clipped or averaged first.
     """
-    of_sums = ("sum_clipped", "moves_others", "sum_scaled")
+    others = OTHERS_CHANGE[rate < 1]
+    of_sums = ("sum_clipped", others, "sum_scaled")
     explained = ""
     if told is not None and told.stated is not None and not told.signal.assumed:
         explained = is_explained(found.different, told.signal, told.stated)
     if found.several:
         return tuple(dict.fromkeys((*((explained,) if explained else ()), *of_sums)))
-    causes = ("larger_bound", "clipped_apart", "moves_others")
+    causes = ("larger_bound", "clipped_apart", others)
     return (*causes[:1], "sum_clipped", *causes[1:]) if rate == 1 and explained == "sum_clipped" else causes
 
 

@@ -15,6 +15,8 @@ from guarantees.numerics.distributions import chi2, student
 from guarantees.numerics.ranks import rank_sum_p
 from guarantees.numerics.rounding import between
 
+ERRORS = 3.0
+"""Standard errors by which sizes of trials vary more than normal noise, from which on its scale looks mixed."""
 MOST_COMPARED = 500
 """Trials whose noise is compared with each other's."""
 PILE = 0.1
@@ -49,10 +51,11 @@ def noise_scale(noise: Noise, stated: Stated, *, side: str, risk: float) -> Diag
     )
 
 
-def depends_on_record(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
+def depends_on_record(without: Noise, with_record: Noise, *, sampled: bool = False, risk: float) -> Diagnosis:
     """Whether the noise has another scale with the record: trials' sizes compared by their ranks. [mann1947]
 
-    The unit is the trial, whose scale may vary with its batch on either side.
+    The unit is the trial, whose scale may vary with its batch on either side. Where batches are ``sampled`` they may be
+    what changes it, likelier so where one side's scale varies.
     """
     first, second = without.sizes, with_record.sizes
     p = rank_sum_p(first, second) if np.ptp(np.append(first, second)) > 0 else 1.0
@@ -68,6 +71,9 @@ def depends_on_record(without: Noise, with_record: Noise, *, risk: float) -> Dia
             measured = f"{measured} ({deviations})"
         else:
             measured, causes = f"the record changes the law of the noise ({deviations})", ("noise_of_dataset",)
+    if wrong and sampled:
+        mixed = _looks_mixed(without) or _looks_mixed(with_record)
+        causes = ("batch_divisor", *causes) if mixed else (causes[0], "batch_divisor", *causes[1:])
     return answer(
         "scale_by_record",
         measured=measured,
@@ -133,6 +139,13 @@ def depends_on_batch(
     )
 
 
+def _looks_mixed(side: Noise) -> bool:
+    """Whether squared sizes of trials vary more than those of normal noise with this covariance C, ``2 tr(C^2)``."""
+    squares = np.sum(side.centred**2, axis=1)
+    excess = (squares - squares.mean()) ** 2 - 2 * _squared_covariance(side.centred)
+    return bool(excess.mean() > ERRORS * excess.std(ddof=1) / math.sqrt(len(excess)))
+
+
 def _one_length(without: Noise, with_record: Noise) -> str:
     """What to say where many releases of both sides have one length and none is longer, as no fresh noise has."""
     lengths = [np.linalg.norm(side.outputs.astype(np.float64), axis=1) for side in (without, with_record)]
@@ -161,15 +174,16 @@ def _squares_together(side: Noise) -> Array:
 
 
 def _correlated_squares(centred: Array) -> float:
-    """``2 sum C_ij^2`` over pairs of coordinates: what correlated normals add to the sum of products of squares.
+    """``2 sum C_ij^2`` over pairs of coordinates: what correlated normals add to the sum of products of squares."""
+    own = float(np.sum(np.mean(centred[:MOST_COMPARED] ** 2, axis=0) ** 2))
+    return max(0.0, 2 * (_squared_covariance(centred) - own))
 
-    Products of two trials' rows have mean square ``tr(C^2)``, whatever the trials' scales.
-    """
-    rows = centred[:MOST_COMPARED]
-    products = rows @ rows.T
-    count = len(rows)
-    whole = (float(np.sum(products**2)) - float(np.sum(np.diag(products) ** 2))) / (count * (count - 1))
-    return max(0.0, 2 * (whole - float(np.sum(np.mean(rows**2, axis=0) ** 2))))
+
+def _squared_covariance(centred: Array) -> float:
+    """``tr(C^2)``: the mean square of products of two trials' rows, whatever the trials' scales."""
+    products = centred[:MOST_COMPARED] @ centred[:MOST_COMPARED].T
+    count = len(products)
+    return (float(np.sum(products**2)) - float(np.sum(np.diag(products) ** 2))) / (count * (count - 1))
 
 
 def _whole_divisors(without: Noise, with_record: Noise, deviation: float, risk: float) -> str:

@@ -182,7 +182,7 @@ class Rates:
 
     def may_explain(self, rate: float, risk: float) -> bool:
         """Whether a larger rate is not ruled out."""
-        return self.p_found >= risk and rate < self.found < 1 + CLOSE
+        return rate < 1 and self.p_found >= risk and rate < self.found < 1 + CLOSE
 
 
 def beyond_the_scale(found: Diagnosis, scale: Diagnosis, signal: Signal) -> bool:

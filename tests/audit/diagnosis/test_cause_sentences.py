@@ -206,6 +206,9 @@ FAULTS = {
         ("batch_divisor", "reads_dataset"),
         rate=0.5,
     ),
+    "divided by the batch, most of it the record": Fault(
+        lambda d: d.release / d.column(1 + 3 * d.taken), ("scale_by_record",), ("batch_divisor",), rate=0.5
+    ),
     "bound of the batch": Fault(
         lambda d: scaled(d, 1 + d.others.sum(axis=1)), ("scale_by_trial",), ("batch_bound",), rate=0.5
     ),
@@ -292,6 +295,9 @@ FAULTS = {
         lambda d: d.release + np.outer(5 * d.taken, d.unit), ("ratio",), ("clipped_apart",), pair=DENSE
     ),
     "moves others": Fault(lambda d: beside(d, d.taken * d.others.sum(axis=1)), ("direction",), ("moves_others",)),
+    "moves others in batches": Fault(
+        lambda d: beside(d, 4 * d.taken * d.others.sum(axis=1)), ("direction",), ("moves_batches",), rate=0.5
+    ),
     "a statistic of the batch": Fault(
         lambda d: np.where(
             np.eye(1, WIDTH, 7) > 0, 0.5 * d.noise + d.column(3 * d.taken + d.others @ np.arange(1, 5)), d.release

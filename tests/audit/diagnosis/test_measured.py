@@ -128,6 +128,39 @@ def test_the_whole_movement_is_told_and_what_of_it_goes_along_the_gradient():
     assert "not_clipped" not in answer.causes
 
 
+@pytest.mark.parametrize("lengths", [(9.0, 0.6), (9.0, 9.0)])
+def test_a_gradient_clipped_in_parts_is_among_the_first_causes_and_no_sampling_where_there_is_none(lengths):
+    rng = np.random.default_rng(6)
+    parts = np.split(rng.standard_normal(40), 2)
+    parts = [length * part / np.linalg.norm(part) for part, length in zip(parts, lengths, strict=True)]
+    rows = np.eye(8, 40) + 0.01
+    pair = mechanisms.neighbours_from_gradients(rows, np.concatenate(parts))
+    moved = np.concatenate([part / max(1.0, float(np.linalg.norm(part))) for part in parts])
+    clipped = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    sides = [own + 0.5 * rng.standard_normal((2000, 40)) for own in (clipped.sum(0), clipped.sum(0) + moved)]
+    found = truths.said(diagnose(*sides, pair, clip=1.0, noise_multiplier=0.5))
+    assert any("is clipped by itself" in answer.says for answer in found)
+    assert not any("sampled" in answer.says or "rate" in answer.says for answer in found)
+
+
+def test_a_scale_that_varies_by_trial_is_told_from_one_of_the_dataset():
+    rng = np.random.default_rng(7)
+    rows = np.ones((1, 6))
+    pair = mechanisms.neighbours_from_gradients(rows, -rows[0])
+
+    def first_cause(divide):
+        sides = []
+        for records in (1, 2):
+            taken = rng.random((2000, records)) < 0.5
+            sums = (taken * [1, -1][:records]) @ np.tile(rows / 6**0.5, (records, 1))
+            sides.append((sums + rng.standard_normal((2000, 6))) / divide(taken)[:, None])
+        found = diagnose(*sides, pair, clip=1.0, noise_multiplier=1.0, rate=0.5)
+        return next(answer.causes for answer in found if answer.code == "scale_by_record")
+
+    assert first_cause(lambda taken: np.maximum(taken.sum(axis=1), 1)) == ("batch_divisor", "noise_of_dataset")
+    assert first_cause(lambda taken: np.full(len(taken), taken.shape[1])) == ("reads_dataset", "batch_divisor")
+
+
 @pytest.mark.parametrize("scale", [1.0, 4.0])
 def test_rounding_aside_of_the_only_gradient_is_no_movement(scale):
     """Of a span with one direction, half of the noise was called a record that changes others' gradients."""
