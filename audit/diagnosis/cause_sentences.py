@@ -57,6 +57,7 @@ CAUSES = {
     "batch_divisor": "the divisor depends on the batch, as its realised size does",
     "carried_over": "sums are carried over to later steps (momentum before the noise)",
     "clipped_apart": "each tensor of the gradient, or another part of it, is clipped by itself",
+    "clock_seed": "successive trials share a seed, as one made of the clock",
     "coarse_noise": "the noise has low precision or entropy",
     "correlated": "the noise is correlated on purpose (antithetic draws, momentum, a matrix mechanism, smoothing)",
     "count_divides": "the sum is divided by the number of records, which the record changes, and the noise is not",

@@ -16,13 +16,16 @@ ALONE = 4
 """Times that it must be as high as any value between the ends: noise of few values has piles everywhere."""
 ROUNDED = 1e-6
 """Of a side's range: ends that differ by no more are one."""
+NEAR, FEW = 0.25, 0.01
+"""Deviations of the others within which a cut leaves values beside its pile, and how many for each in the pile."""
 
 
 def cut_noise(first: Array, second: Array, *, risk: float) -> Diagnosis | None:
     """Whether a coordinate often is exactly its smallest or largest value, and the record makes that another; or None.
 
     Bounds that were chosen beforehand cut a release at the same ends with the record and without it, which leaks
-    nothing. Continuous noise has no equal values: where there are such ends, they are no chance.
+    nothing. Continuous noise has no equal values: where there are such ends, they are no chance. Where noise is cut
+    other values lie beside the end; one far from all others is a draw that is used again.
     """
     sides = [np.asarray(side).reshape(len(side), -1) for side in (first, second)]
     width = sides[0].shape[1]
@@ -63,4 +66,17 @@ def _heights(ordered: Array) -> Array:
         run = np.where(equal, run + 1, 0)
         longest = np.maximum(longest, run)
     whole = ordered[0] == ordered[-1]
-    return np.where((first >= PILE * trials) & (first >= ALONE * (longest + 1)) & ~whole, first, 0)
+    pile = (first >= PILE * trials) & (first >= ALONE * (longest + 1)) & ~whole
+    for place in np.flatnonzero(pile):
+        pile[place] = not is_far(ordered[first[place] :, place], ordered[0, place], int(first[place]))
+    return np.where(pile, first, 0)
+
+
+def is_far(others: Array, value: float, height: int) -> bool:
+    """Whether nearly none of the other values lie beside one that comes so often, and they have no pile of their own.
+
+    ``others`` are sorted, and all on one side of it.
+    """
+    both_ends = max(np.sum(others == others[0]), np.sum(others == others[-1])) >= PILE * (len(others) + height)
+    beside = np.sum(np.abs(others - value) < NEAR * others.std())
+    return not both_ends and bool(beside < FEW * height)

@@ -7,7 +7,8 @@ import math
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from audit.diagnosis.cause_sentences import answer
+from audit.diagnosis.cause_sentences import OTHERS, answer
+from audit.diagnosis.cut_noise import ALONE, PILE, ROUNDED, is_far
 from audit.diagnosis.noise import Array
 from audit.diagnosis.presence import chance_of_equals, order_tells
 from audit.record.diagnosis_answer import DEPENDENT, Diagnosis
@@ -20,6 +21,10 @@ UNEVEN = 1.15
 AROUND, NEAR, ON_A_GRID = 20, 1.5, 0.15
 """Distances around one, and times the smallest of these up to which another is the same. Of random values 0.07 are, and
 of so many rounded ones at least 0.2."""
+DISTINCT = 0.9
+"""Share of different releases, beside one that comes often, below which all of them take few values."""
+IN_RUNS = 0.1
+"""Share of trials that release what the one before did, beyond what their order has to do with, that a clock makes."""
 INNER, LEAST_INNER, ERRORS = 0.66, 0.42, 5.0
 """Share of the equal pairs in the inner half of rounded normal noise (Laplace noise has 0.75), and half less error."""
 
@@ -30,18 +35,26 @@ def trials_alike(
     """Releases that are equal in several trials, or trials that depend on the one before; half of the risk each.
 
     ``continuous`` noise never gives a release twice; where coordinates are rounded, as often as they say by chance,
-    unless something ``cut`` them. Of a number of the data ``plus_noise`` alone, few seeds are told from rounding.
+    unless something ``cut`` them. Of a number of the data ``plus_noise`` alone, few seeds are told from rounding, and
+    no batch is empty.
     """
     sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
     rows = np.concatenate(sides)
     _, counts = different_rows(rows)
     again = counts.max() > 1 and not cut and chance_of_equals(rows) < risk / 2
-    if continuous and (again or (plus_noise and _few_draws(sides))):
+    one = _one_release(sides) if continuous and not again else ()
+    if continuous and (again or one or (plus_noise and _few_draws(sides))):
         measured = f"trials repeat: {len(counts):,} different releases in {len(rows):,} trials"
         causes = ("seed_again",) if again else ("seed_again", "coarse_noise")
-        if np.count_nonzero(counts > 1) == 1:
+        if _in_runs(sides):
+            causes = ("clock_seed", *causes)
+        elif one:
+            told = [f"{often:,} of {len(side):,} trials" for often, side in zip(one, sides, strict=True)]
+            causes = ("seed_again", OTHERS)
+            measured += f", one of them in {told[0]} without the record, and one in {told[1]} with it"
+        elif np.count_nonzero(counts > 1) == 1:
             measured = f"one release, number by number, comes in {counts.max():,} of {len(rows):,} trials"
-            causes = ("empty_batch", *causes)
+            causes = causes if plus_noise else ("empty_batch", *causes)
         return answer(
             "repeated",
             wrong=True,
@@ -61,11 +74,45 @@ def trials_alike(
         measured="trials depend on each other. Verdict, p-value and bounds take them for independent, and without that "
         f"they need not hold. Releases of successive trials are {'more' if z < 0 else 'less'} alike than those of "
         "trials far apart",
-        causes=("kept_state",),
+        causes=("clock_seed", "kept_state") if _in_runs(sides) else ("kept_state",),
         p_value=p,
         risk=risk / 2,
         assumes="nothing but trials in an order that says nothing",
     )
+
+
+def _one_release(sides: list[Array]) -> tuple[int, ...]:
+    """How often the most frequent release of each side comes, if that is a draw that is used again; or else nothing.
+
+    Continuous noise, cut or not, gives other releases beside one at an end, and what is done to it afterwards gives the
+    same values with the record and without it. Few values come again each.
+    """
+    often, found = [], []
+    for own in sides:
+        first, counts = different_rows(own)
+        height, row = int(counts.max()), own[first[int(np.argmax(counts))]]
+        others = np.sort(own[np.any(own != row, axis=1)], axis=0)
+        alone = height >= max(PILE * len(own), ALONE * np.partition(counts, -2)[-2] if len(counts) > 1 else 0)
+        if not alone or len(counts) - 1 < max(AROUND, DISTINCT * len(others)):
+            return ()
+        inside = (others[0] < row) & (row < others[-1])
+        if np.any(others == row) or not any(
+            inside[at] or is_far(others[:, at], row[at], height) for at in range(len(row))
+        ):
+            return ()
+        often.append(height)
+        found.append(row)
+    spread = np.maximum(*(np.ptp(own, axis=0) for own in sides))
+    return tuple(often) if np.any(np.abs(found[0] - found[1]) > ROUNDED * spread) else ()
+
+
+def _in_runs(sides: list[Array]) -> bool:
+    """Whether successive trials often have one release, more often than trials in any order."""
+    shares = []
+    for own in sides:
+        _, counts = different_rows(own)
+        shares.append(float(np.mean(np.all(own[1:] == own[:-1], axis=1)) - np.sum((counts / len(own)) ** 2)))
+    return min(shares) > IN_RUNS
 
 
 def _few_draws(sides: list[Array]) -> bool:

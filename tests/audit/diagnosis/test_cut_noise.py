@@ -23,6 +23,8 @@ RIGHT = {
 WRONG = {
     "noise cut at 1": lambda z, s: s + np.clip(z, -1, 1),
     "noise cut at 1.5": lambda z, s: s + np.clip(z, -1.5, 1.5),
+    "noise cut hard": lambda z, s: s + np.clip(z, -0.1, 0.1),
+    "noise cut hard from above": lambda z, s: s + np.minimum(z, -1),
     "noise made positive": lambda z, s: s + np.maximum(z, 0),
     "noise cut from above": lambda z, s: s + np.minimum(z, 1.5),
     "release cut where the sum is": lambda z, s: np.minimum(s + z, s + 0.5),

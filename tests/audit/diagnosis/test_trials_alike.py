@@ -10,6 +10,8 @@ from checks import assert_rate_at_most
 import audit
 import guarantees
 import mechanisms
+from audit.diagnosis.cut_noise import cut_noise
+from audit.diagnosis.hints import is_cut
 from audit.diagnosis.trials_alike import trials_alike
 from audit.report.formats import markdown
 from audit.report.statement import statement
@@ -72,10 +74,73 @@ def test_few_seeds_of_one_released_number_are_named_before_the_tails_of_the_nois
 def test_one_release_that_comes_again_may_be_an_empty_batch():
     drawn = np.random.default_rng(0).normal(size=(2, 100, 5))
     drawn[:, ::10] = 0.0
-    hint = ASKED(*drawn, risk=0.01)
-    assert hint is not None
-    assert "20 of 200 trials" in hint.says
-    assert hint.causes == ("empty_batch", "seed_again")
+    for none_sampled, causes in ((False, ("empty_batch", "seed_again")), (True, ("seed_again",))):
+        hint = ASKED(*drawn, plus_noise=none_sampled, risk=0.01)
+        assert hint is not None
+        assert "20 of 200 trials" in hint.says
+        assert hint.causes == causes
+
+
+def one_draw(share, value, shape):
+    """Releases of both sides, a share of them one draw that is used again; the record moves all by 0.5."""
+    rng = np.random.default_rng(3)
+    drawn = rng.standard_normal((2, *shape))
+    drawn[rng.random((2, shape[0])) < share] = value
+    return drawn + np.array([0, 0.5])[:, None, None]
+
+
+@pytest.mark.parametrize("value", [0.3, -3.5, 4.0])
+@pytest.mark.parametrize("width", [1, 5])
+def test_one_draw_in_half_of_the_trials_is_a_seed_used_again_and_no_noise_that_is_cut(value, width):
+    sides = one_draw(0.5, value, (500, width))
+    assert is_cut(*sides)
+    found = ASKED(*sides, cut=True, risk=1e-6)
+    assert found is not None
+    assert (found.code, found.causes[0]) == ("repeated", "seed_again")
+    assert "without the record, and one in" in found.says
+    assert cut_noise(*sides, risk=1e-6) is None
+
+
+def geometric(rng, epsilon, shape):
+    return rng.geometric(1 - np.exp(-epsilon), shape) - rng.geometric(1 - np.exp(-epsilon), shape)
+
+
+AFTER = {
+    "soft thresholds": lambda z: np.sign(z) * np.maximum(np.abs(z) - 0.7, 0),
+    "hard thresholds": lambda z: np.where(np.abs(z) > 1, z, 0),
+    "cut": lambda z: np.clip(z, -0.4, 0.9),
+    "positive": lambda z: np.maximum(z, 0),
+    "one length": lambda z: z / np.linalg.norm(z, axis=-1, keepdims=True),
+    "the largest": lambda z: np.where(np.abs(z) == np.abs(z).max(axis=-1, keepdims=True), z, 0),
+    "skipped by a public coin": lambda z: z * (np.arange(z.shape[1]) % 3 > 0)[:, None],
+    "one decimal": lambda z: np.round(z, 1),
+}
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("name", AFTER)
+def test_what_is_done_after_the_noise_is_no_draw_that_is_used_again(name, width):
+    for seed in range(20):
+        drawn = np.random.default_rng(seed).standard_normal((2, 500, width)) + np.array([0, 0.5])[:, None, None]
+        sides = AFTER[name](drawn)
+        found = ASKED(*sides, cut=is_cut(*sides), plus_noise=False, risk=1e-6)
+        assert found is None or found.causes[0] == "empty_batch", seed
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1, 3])
+def test_discrete_noise_is_no_draw_that_is_used_again(epsilon):
+    for seed in range(20):
+        sides = geometric(np.random.default_rng(seed), epsilon, (2, 500, 1)) + np.array([4, 5])[:, None, None]
+        assert ASKED(*sides, cut=is_cut(*sides), risk=1e-6) is None, seed
+
+
+@pytest.mark.parametrize("seconds", [4, 150])
+def test_a_seed_of_the_clock_is_told_from_state_that_is_kept(seconds):
+    drawn = np.random.default_rng(1).standard_normal((2, seconds, 6))
+    sides = np.repeat(drawn, 600 // seconds, axis=1)
+    found = ASKED(*sides, cut=is_cut(*sides), risk=1e-6)
+    assert found is not None
+    assert found.causes[0] == "clock_seed"
 
 
 def test_trials_in_any_order_are_independent_at_the_risk_that_is_stated():
