@@ -117,3 +117,51 @@ def test_padding_that_counts_is_the_reason_that_is_told_of_a_record_in_every_bat
         assert findings[0].kind == "in_every_batch"
         assert why in findings[0].says
         assert findings[0].lines[0] == line(function, where)
+
+
+def packed(key, rows, *, fill, masked, bound):
+    choose, noise = jax.random.split(key)
+    taken = jax.random.bernoulli(choose, 0.5, (len(rows),))
+    order = jnp.nonzero(taken, size=8, fill_value=fill)[0]
+    batch = rows[order]  # padding
+    filled = jnp.arange(8) < taken.sum()
+    lengths = jnp.linalg.norm(batch, axis=1)
+    factor = jnp.minimum(1.0, bound / lengths)  # clips
+    factor = filled * factor if masked else factor
+    return factor @ batch + jax.random.normal(noise, (6,))
+
+
+def in_parts(key, rows, *, fill, masked, bound):
+    choose, noise = jax.random.split(key)
+    taken = jax.random.bernoulli(choose, 0.5, (len(rows),))
+    order = jnp.nonzero(taken, size=8, fill_value=fill)[0]
+    batch = rows[order]  # padding
+    filled = jnp.arange(8) < taken.sum()
+
+    def add(total, part):
+        own, counts = part
+        factor = jnp.minimum(1.0, bound / jnp.linalg.norm(own, axis=1))  # clips
+        factor = counts * factor if masked else factor
+        return total + factor @ own, None
+
+    parts = batch.reshape(2, 4, 6), filled.reshape(2, 4)
+    return jax.lax.scan(add, jnp.zeros(6), parts)[0] + jax.random.normal(noise, (6,))
+
+
+@pytest.mark.parametrize("function", [packed, in_parts])
+@pytest.mark.parametrize("fill", [0, -1])
+@pytest.mark.parametrize(("masked", "bound"), [(True, 1.0), (True, 2.0), (False, 1.0)])
+def test_padding_is_a_reason_where_it_counts_and_only_there(function, fill, masked, bound):
+    """A wrong bound was called a record that a batch holds twice, and padding that counts a wrong bound."""
+    claim = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0)
+    pair = mechanisms.pair(np.ones((4, 6), np.float32), np.r_[np.ones((4, 6)), -5 * np.ones((1, 6))].astype(np.float32))
+
+    def step(key, rows):
+        return function(key, rows, fill=fill, masked=masked, bound=bound)
+
+    found = explain(step, pair, key=jax.random.key(0), clip=1.0, claim=claim)
+    if masked and bound == 1.0:
+        assert found.is_as_stated(1.0)
+    else:
+        assert found.findings[0].lines[0] == line(function, "# clips" if masked else "# padding")
+        assert all("padding" not in one.says and "more than once" not in one.says for one in found.findings) == masked

@@ -129,15 +129,19 @@ def made_longer(releases: Sequence[Release], due: float) -> tuple[Place, str] | 
         return None
     whole = float(np.linalg.norm([length for own in clipped for length in own]))
     if top.filled is not None:
-        lead = top.kept or top.filled
-        since = "" if top.kept is None else f", which the mask or weight of {spelled(lead)} takes"
-        return lead, f", since it takes the place of padding of {spelled(top.filled)} that counts in the sum{since}"
+        return top.kept or top.filled, pads(top.filled, top.kept)
     longer, by = top.longer, top.weighted.at
     if longer.nearest == by.nearest and (called := handed_out(by, longer)).own:
         # one helper does both
         longer, by = called, handed_out(longer, by)
     what = f"makes longer what {spelled(by)} clips to" if by.nearest != longer.nearest else "makes it longer than"
     return longer, f", since {spelled(longer)} {what} {whole:.4g}"
+
+
+def pads(filled: Place, kept: Place | None) -> str:
+    """That the record takes the place of padding that counts, by a mask that takes it if one does: a clause."""
+    since = "" if kept is None else f", which the mask or weight of {spelled(kept)} takes"
+    return f", since it takes the place of padding of {spelled(filled)} that counts in the sum{since}"
 
 
 def given_all(code: Callable[[], object], place: Place, entries: int) -> Place:

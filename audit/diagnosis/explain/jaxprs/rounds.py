@@ -12,7 +12,7 @@ from audit.diagnosis.explain import sentences
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
 from audit.diagnosis.explain.findings import Finding, Round
 from audit.diagnosis.explain.handed_over import maker
-from audit.diagnosis.explain.jaxprs.clipping import ALIKE, made_longer, parts_apart, wrongly_measured
+from audit.diagnosis.explain.jaxprs.clipping import ALIKE, made_longer, pads, parts_apart, wrongly_measured
 from audit.diagnosis.explain.jaxprs.facts import Release, Weight
 from audit.diagnosis.explain.jaxprs.runs import Program, Run
 from audit.diagnosis.explain.missing_noise import no_number, short_of_noise
@@ -252,8 +252,11 @@ def _cause(
     far = sentences.too_far(clip, own=own is not None) if exceeds else ""
     if (again := made_longer(releases, (stated.due or 1.0) * program.reach)) is not None:
         return Cause(lead=again[0], more=f"{far}{again[1]}", weight=top.weighted)
-    if exceeds and top.doubled is not None:
-        return Cause(lead=top.doubled, more=f"{far}{sentences.held_again(top.doubled)}", weight=top.weighted)
+    if exceeds and _each_within(releases, clip):
+        if top.doubled is not None:
+            return Cause(lead=top.doubled, more=f"{far}{sentences.held_again(top.doubled)}", weight=top.weighted)
+        if top.filled is not None:
+            return Cause(lead=top.kept or top.filled, more=f"{far}{pads(top.filled, top.kept)}")
     if exceeds or apart:
         weight = top.weighted
         origin = top.origin if isinstance(top.origin, Place) else top.at
@@ -322,6 +325,12 @@ def _exceeds(releases: Sequence[Release], program: Program, clip: float | None) 
         return False
     moved, summed = sensitivity(releases), _summed(releases)
     return min(moved, summed or moved) > program.reach * clip * (1 + SLACK)
+
+
+def _each_within(releases: Sequence[Release], clip: float | None) -> bool:
+    """Whether one copy of the record, as far as it was multiplied by a number of its own, is within the bound."""
+    lengths = [weight.before * weight.by for release in releases if release.cost for weight in release.weights]
+    return clip is None or float(np.linalg.norm(lengths)) <= clip * (1 + SLACK)
 
 
 def short_leaves(rounds: Iterable[Sequence[Release]], due: float | None) -> list[Finding]:

@@ -45,7 +45,8 @@ def always_there(program: Program, key: jax.Array, runs: Sequence[Run], stated: 
     constant = None if constant is None else kept_at(program.trace_again, constant)
     by = taken[0] if taken else NOWHERE
     kept = None if taken else top.kept
-    padded = None if taken or kept else first(one.filled for run in fresh for one in first_round(program, run))
+    releases = [] if taken or kept else [one for run in fresh for one in first_round(program, run)]
+    padded = first(one.filled or one.doubled for one in releases)
     words = {"constant": constant, "taken": by, "kept": kept, "padded": padded}
     return [in_every_batch(origin=origin, at=top.at, runs=number, rate=rate, **words)]
 

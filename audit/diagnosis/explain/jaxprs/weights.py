@@ -44,7 +44,7 @@ def weigh(name: str, params: dict[str, Any], out: Value, ins: Sequence[Value], a
         out.steady = first(value.steady for value in ins) or at
     out.kept = first(value.kept for value in ins) or (None if derived else _kept(name, params, ins, at))
     out.filled = _filled(name, out, ins, at)
-    out.doubled = first(value.doubled for value in ins if value.differs)
+    out.doubled = first(value.doubled for value in ins if value.differs and _counts_again(value, out, ins))
     if out.doubled is None and name in ("gather", "concatenate") and out.values and out.tag and ins[0].tag:
         out.doubled = at if len(out.tag.slots) > len(ins[0].tag.slots) else None
     out.unclipped = first(value.unclipped for value in ins if value.differs)
@@ -140,7 +140,9 @@ def _takes(mask: Value, record: Value) -> bool:
 
 def _filled(name: str, out: Value, ins: Sequence[Value], at: Place) -> Place | None:
     """Where records got padding beside them; of a sum over records, if the padding in the record's place counts."""
-    before = first(value.filled for value in ins if value.differs)
+    # a loop over records sums one after the other
+    joined = [value for value in ins if value.differs and (value.alone in (None, out.alone) or np.any(host(value.a)))]
+    before = first(value.filled for value in joined)
     if out.tag is not None:
         grown = not out.sized and out.values and any(value.sized and value.values for value in ins)
         picked = name == "gather" and out.values and bool(out.tag.padding)
@@ -155,6 +157,18 @@ def _filled(name: str, out: Value, ins: Sequence[Value], at: Place) -> Place | N
             masked = name == "dot_general" and not all(np.all(host(own.a)) for own in ins if own is not value)
             return value.filled if np.any(held) and not masked else None
     return before
+
+
+def _counts_again(value: Value, out: Value, ins: Sequence[Value]) -> bool:
+    """Whether more than one copy of the record is left where records are summed: a mask may be zero for the others."""
+    if value.tag is None or out.tag is not None or value.tag.groups is not None:
+        return True
+    slots, counts = sorted(value.tag.slots), np.ones(len(value.tag.slots), bool)
+    for own in ins:
+        if own.tag is not None and own.tag.slots == value.tag.slots:
+            rows = np.moveaxis(host(own.b), own.tag.axis, 0)[slots]
+            counts &= rows.reshape(len(slots), -1).any(axis=1)
+    return int(counts.sum()) > value.tag.fold
 
 
 def _is_longer(out: Value, ins: Sequence[Value]) -> bool:
