@@ -13,23 +13,27 @@ REPEATED = 4
 """Trials per side of foreign code that are drawn twice: even answers of one bit rarely agree eight times by chance."""
 
 
-def repeatable(
-    sides: tuple[Source, Source], edges: np.ndarray, *, foreign: bool, deadline: float | None
-) -> bool | None:
-    """Whether the first trials of both sides give the same scores twice; None where there is no time to try.
+class Repeats:
+    """Asks before the trials, and again after them: code that takes its seed from the clock repeats within a second.
 
     A program that JAX traced is asked for the counts of one chunk, which costs it no further compilation.
     """
-    if deadline is not None and time.monotonic() >= deadline:
-        return None
 
-    def twice(side: Source) -> bool:
-        if foreign:
-            first, second = (side.scores(0, REPEATED) for _ in range(2))
-        else:
-            first, second = (side.cells(0, 1, edges) for _ in range(2))
-        return bool(np.array_equal(first, second))
+    def __init__(self, sides: tuple[Source, Source], edges: np.ndarray, *, foreign: bool):
+        self._sides, self._edges, self._foreign = sides, edges, foreign
+        self._first: list[np.ndarray] = []
 
-    # a side a thread, as they are counted: both programs compile at the same time
-    with ThreadPoolExecutor(2) as pool:
-        return all(pool.map(twice, sides))
+    def again(self, deadline: float | None) -> bool | None:
+        """Whether the first trials of both sides come out as they did at first; None where there is no time to try."""
+        if deadline is not None and time.monotonic() >= deadline:
+            return None
+        self._first = self._first or self._drawn()
+        return all(map(np.array_equal, self._first, self._drawn()))
+
+    def _drawn(self) -> list[np.ndarray]:
+        def first_trials(side: Source) -> np.ndarray:
+            return side.scores(0, REPEATED) if self._foreign else side.cells(0, 1, self._edges)
+
+        # a side a thread, as they are counted: both programs compile at the same time
+        with ThreadPoolExecutor(2) as pool:
+            return list(pool.map(first_trials, self._sides))

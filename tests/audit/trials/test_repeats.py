@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from audit.trials.repeats import repeatable
+from audit.trials.repeats import Repeats
 from audit.trials.source import Source
 
 EDGES = np.array([[-1.0, 0.0, 1.0]], np.float32)
@@ -31,15 +31,15 @@ class Drawing(Source):
 @pytest.mark.parametrize("foreign", [True, False])
 def test_what_draws_from_its_seed_is_repeatable(foreign):
     sides = Drawing(seeded=True), Drawing(seeded=True)
-    assert repeatable(sides, EDGES, foreign=foreign, deadline=None) is True
+    assert Repeats(sides, EDGES, foreign=foreign).again(None) is True
 
 
 @pytest.mark.parametrize("seeded", [(True, False), (False, True), (False, False)])
 def test_what_draws_from_no_seed_is_not(seeded):
     sides = tuple(Drawing(seeded=own) for own in seeded)
-    assert repeatable(sides, EDGES, foreign=True, deadline=None) is False
+    assert Repeats(sides, EDGES, foreign=True).again(None) is False
 
 
 def test_without_time_nothing_is_said():
     sides = Drawing(seeded=True), Drawing(seeded=True)
-    assert repeatable(sides, EDGES, foreign=True, deadline=time.monotonic() - 1) is None
+    assert Repeats(sides, EDGES, foreign=True).again(time.monotonic() - 1) is None

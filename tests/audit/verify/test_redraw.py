@@ -213,7 +213,16 @@ def unseeded(seed, dataset):
     return np.random.default_rng().normal(float(np.sum(dataset)), 1.0, size=1)
 
 
-@pytest.mark.parametrize(("step", "known"), [(unseeded, False), (seeded, True)])
+TICKS = [0]
+
+
+def by_the_clock(seed, dataset):
+    """A step that takes its seed from a clock, which moves on after forty trials."""
+    TICKS[0] += 1
+    return np.random.default_rng(TICKS[0] // 40).normal(float(np.sum(dataset)), 1.0, size=1)
+
+
+@pytest.mark.parametrize(("step", "known"), [(unseeded, False), (seeded, True), (by_the_clock, False)])
 def test_an_audit_records_whether_its_step_is_repeatable(step, known):
     record = run_audit(
         mechanisms.callable_step(step),
@@ -227,6 +236,47 @@ def test_an_audit_records_whether_its_step_is_repeatable(step, known):
         diagnose=False,
     )
     assert record.repeatable is known
+
+
+def test_where_pytorch_is_installed_records_of_where_it_is_not_are_right(tmp_path, monkeypatch):
+    """Beside a violation of NumPy code stood that no replay of PyTorch code followed it, or nothing."""
+    (tmp_path / "stepping.py").write_text(CLOCK)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = 'mechanism = { kind = "callable_step", function = "stepping:step" }\ndiagnose = true'
+    suite = suite_of(f'{words}\nclaim = {{ kind = "gaussian", mu = 0.1 }}')
+    (record,) = run_suite(suite)
+    fewer = tuple(answer for answer in record.diagnoses if answer.code != "line:not_followed")
+    assert redrawn(dataclasses.replace(record, diagnoses=fewer), suite=suite).state == "right"
+    assert redrawn(dataclasses.replace(record, diagnoses=fewer[1:]), suite=suite).state == "wrong"
+
+
+CLOCK = """
+import numpy as np
+NOW = 0
+ANOTHER = 0
+def step(seed, dataset):
+    return np.random.default_rng([NOW, ANOTHER, 0 if NOW else seed]).normal(float(np.sum(dataset)), 1.0, size=1)
+"""
+
+
+@pytest.mark.parametrize(("changed", "state"), [("NOW", "not checked"), ("ANOTHER", "wrong")])
+def test_code_whose_seed_is_the_clock_is_not_called_wrong(tmp_path, monkeypatch, changed, state):
+    """Within a second it repeated its trials, and `verify --rerun` called its record wrong a minute later."""
+    (tmp_path / "clocked.py").write_text(CLOCK)
+    monkeypatch.syspath_prepend(tmp_path)
+    import clocked
+
+    suite = suite_of(
+        'mechanism = { kind = "callable_step", function = "clocked:step" }\nclaim = { kind = "gaussian", mu = 1.0 }'
+    )
+    monkeypatch.setattr(clocked, "NOW", 1)
+    (record,) = run_suite(suite)
+    assert record.repeatable is True
+    assert redrawn(record, suite=suite).state == "right"
+    monkeypatch.setattr(clocked, changed, 2)
+    later = lambda seconds: setattr(clocked, "NOW", clocked.NOW + (changed == "NOW"))  # noqa: E731
+    monkeypatch.setattr("audit.verify.redraw.time.sleep", later)
+    assert redrawn(record, suite=suite).state == state
 
 
 @pytest.mark.long
