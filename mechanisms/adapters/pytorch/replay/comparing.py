@@ -18,8 +18,8 @@ from mechanisms.adapters.same_draws import OF_STEP
 
 OUTPUT_SLACK = 2e-5
 """Of the largest number of an output: below it a difference is rounding."""
-
-
+OF_SUMS = 0.1
+"""Rounding of sums of all records, over that of what one record moves."""
 NEAR = 0.02
 """Share of the largest number up to which another is about as large."""
 MOST_NAMED = 4
@@ -67,6 +67,24 @@ def apart_from(one: torch.Tensor, other: torch.Tensor) -> bool:
 def size_of(event: Event) -> float:
     """How far the record moves one release."""
     return float(event.difference.norm())
+
+
+def rounding(events: list[Event], number: int) -> float:
+    """What rounding may change of one release: a share of its round, each tensor in units of its noise.
+
+    A gradient that is zero, as of a bias before a normalisation, is made of terms that cancel, as large as others.
+    """
+    event = events[number]
+    own = [one for one in events if one.round == event.round and not one.superseded and one.known]
+    deviations = {id(one): _deviation(one) for one in own}
+    if not deviations.get(id(event)):
+        return 0.0
+    whole = 0.0
+    for one in own:
+        sums = 0.0 if one.result is None else OF_SUMS * float(one.result.double().norm())
+        whole = math.hypot(whole, (size_of(one) + sums) / (deviations[id(one)] or math.inf))
+    share = 0.1 * traces.tolerance(event.difference if event.result is None else event.result)
+    return share * deviations[id(event)] * whole
 
 
 def length_of(events: list[Event], numbers: list[int]) -> float:

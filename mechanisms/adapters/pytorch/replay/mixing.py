@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mechanisms.adapters.pytorch.replay import noise, traces
+from mechanisms.adapters.pytorch.replay import comparing, noise, traces
 from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.draws import Slot
 from mechanisms.adapters.pytorch.replay.facts import Fact
@@ -88,7 +88,7 @@ class Company:
         event, then = (run.releases.events[number].difference for run in (self._other, self._runs[1]))
         if len({alone.shape, among.shape, event.shape, then.shape}) > 1:
             return True
-        return _more(then - among - event + alone, event, then)
+        return self._more(number, then - among - event + alone, event, then)
 
     def bends(self, *, smaller: bool) -> list[dict[Slot, Bend]]:
         """Of the two sides as they are and among others; ``smaller``: of the record made smaller, not left out."""
@@ -137,12 +137,11 @@ class Company:
         event, first, second = (run.releases.events[number].difference for run in (self._other, without, with_record))
         if first.shape != event.shape or second.shape != event.shape:
             return False
-        return _more(second - first - event, event, first, second)
+        return self._more(number, second - first - event, event, first, second)
 
-
-def _more(left: torch.Tensor, event: torch.Tensor, *others: torch.Tensor) -> bool:
-    size = event.norm() + 0.01 * sum(other.norm() for other in others)
-    return float(left.norm()) > SLACK * float(size)
+    def _more(self, number: int, left: torch.Tensor, event: torch.Tensor, *others: torch.Tensor) -> bool:
+        size = event.norm() + 0.01 * sum(other.norm() for other in others)
+        return float(left.norm()) > SLACK * float(size) + comparing.rounding(self._other.releases.events, number)
 
 
 def mixing(company: Company, other: Run, suspects: list[int], *, elsewhere: bool) -> list[Fact]:
