@@ -11,7 +11,7 @@ from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.distribution import on_a_grid
 from audit.diagnosis.noise import Array, Noise
-from audit.record.diagnosis_answer import Diagnosis
+from audit.record.diagnosis_answer import REPEATED, Diagnosis
 from guarantees.numerics.distributions import binom, chi2, poisson
 from guarantees.numerics.equal_rows import different_rows
 from guarantees.numerics.rounding import at_most
@@ -274,7 +274,7 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     elif wrong:
         measured, causes = "successive trials have correlated noise", ("seed_again", "kept_state")
     return answer(
-        "repeated",
+        REPEATED,
         measured=measured,
         causes=causes,
         p_value=p,

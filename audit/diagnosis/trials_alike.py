@@ -11,7 +11,7 @@ from audit.diagnosis.cause_sentences import OTHERS, answer
 from audit.diagnosis.cut_noise import ALONE, PILE, ROUNDED, is_far
 from audit.diagnosis.noise import Array
 from audit.diagnosis.presence import chance_of_equals, order_tells
-from audit.record.diagnosis_answer import DEPENDENT, Diagnosis
+from audit.record.diagnosis_answer import DEPENDENT, REPEATED, Diagnosis
 from guarantees.numerics.equal_rows import different_rows
 
 OFTEN = 0.1
@@ -56,7 +56,7 @@ def trials_alike(
             measured = f"one release, number by number, comes in {counts.max():,} of {len(rows):,} trials"
             causes = causes if plus_noise else ("empty_batch", *causes)
         return answer(
-            "repeated",
+            REPEATED,
             wrong=True,
             measured=measured,
             causes=causes,

@@ -7,7 +7,16 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from audit.record.diagnosis_answer import DEPENDENT, LINE, LINE_NOT_FOLLOWED, NOT_ASKED, NOT_TOLD, POSSIBLE, Diagnosis
+from audit.record.diagnosis_answer import (
+    DEPENDENT,
+    LINE,
+    LINE_NOT_FOLLOWED,
+    NOT_ASKED,
+    NOT_TOLD,
+    POSSIBLE,
+    REPEATED,
+    Diagnosis,
+)
 from audit.record.record import AuditRecord
 from dpsgd_audit.spelling import counted
 
@@ -86,8 +95,16 @@ def depends(record: AuditRecord) -> bool:
 
 def but_for(records: Iterable[AuditRecord]) -> str:
     """What qualifies the sentence that all bounds hold."""
-    odd = sum(map(depends, records))
-    return f", but for {counted(odd, 'audit')} whose trials depend on each other" if odd else ""
+    ways = [how for record in records if (how := not_independent(record))]
+    return f", but for {counted(len(ways), 'audit')} whose trials {' or '.join(sorted({*ways})[::-1])}" if ways else ""
+
+
+def not_independent(record: AuditRecord) -> str:
+    """What its trials were seen to do that independent ones do not; empty batches, all of one release, are."""
+    if depends(record):
+        return "depend on each other"
+    found = [answer for answer in record.diagnoses if answer.code == REPEATED and answer.wrong and not answer.follows]
+    return "repeat" if any("empty_batch" not in answer.causes for answer in found) else ""
 
 
 def suspects(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

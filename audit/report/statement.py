@@ -17,7 +17,7 @@ from audit.report.audited import (
     unit_of_privacy,
 )
 from audit.report.caveats import expected_not_found, other_than_told
-from audit.report.diagnoses import REPLAYED, but_for, heading, in_a_paper, looks_wrong
+from audit.report.diagnoses import REPLAYED, but_for, heading, in_a_paper, looks_wrong, not_independent
 from audit.report.escaping import markdown_text, shown
 from audit.report.given import conditions_once, judged_scores, source, vouched
 from audit.report.promises import covered, in_words, scored_by
@@ -272,7 +272,8 @@ def _accountant(claim: ClaimPart) -> str:
 
 def _risk(record: AuditRecord) -> str:
     together = "" if record.suite is None else f", {record.suite.risk:g} for all {record.suite.audits} of its suite"
-    return f"{at_most(record.risk)} for this audit{together}"
+    but = f", but its trials {how}" if (how := not_independent(record)) else ""
+    return f"{at_most(record.risk)} for this audit{together}{but}"
 
 
 def _assumed(claim: ClaimPart) -> str:

@@ -1,5 +1,6 @@
 """Trials that repeat, or that depend on the one before: found first, also after a violation; right code is not."""
 
+import dataclasses
 import functools
 
 import jax
@@ -13,8 +14,10 @@ import mechanisms
 from audit.diagnosis.cut_noise import cut_noise
 from audit.diagnosis.hints import is_cut
 from audit.diagnosis.trials_alike import trials_alike
+from audit.report.diagnoses import but_for
 from audit.report.formats import markdown
-from audit.report.statement import statement
+from audit.report.latex import latex
+from audit.report.statement import model_card, statement
 from audit.report.text import record_lines
 
 ASKED = functools.partial(trials_alike, continuous=True, cut=False, plus_noise=True)
@@ -69,6 +72,18 @@ def test_few_seeds_of_one_released_number_are_named_before_the_tails_of_the_nois
     (answer,) = wrong(record)
     assert (answer.code, answer.causes[0]) == ("repeated", "seed_again")
     assert " different releases in 1,000 trials" in answer.says
+    for said in (statement((record,)), markdown((record,), title="t"), latex((record,), title="t")):
+        assert "but for 1 audit whose trials repeat" in said
+    assert model_card((record,), title="t").count("but its trials repeat") == 1
+
+
+def test_trials_that_repeat_and_those_that_depend_are_told_together_and_empty_batches_are_independent():
+    record = audited(functools.partial(few, 50), ONE)
+    (answer,) = wrong(record)
+    other = dataclasses.replace(record, diagnoses=(dataclasses.replace(answer, code="dependent"),))
+    assert but_for((record, other, record)) == ", but for 3 audits whose trials repeat or depend on each other"
+    empty = dataclasses.replace(answer, causes=("empty_batch", "seed_again"))
+    assert but_for((dataclasses.replace(record, diagnoses=(empty,)),)) == ""
 
 
 def test_one_release_that_comes_again_may_be_an_empty_batch():
