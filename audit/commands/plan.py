@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from audit.commands.json_output import print_json
@@ -49,13 +50,12 @@ def execute(arguments: argparse.Namespace) -> int:
     known = catalogue()
     code = {spec.name: code_of(spec, known) for spec in suite.audits}
     kept = [spec for spec in suite.audits if arguments.run_code or not code[spec.name]]
-    for spec in suite.audits:
-        if spec not in kept and not arguments.quiet:
-            named = ", ".join(code[spec.name])
-            told = f"{spec.name}: not planned, since that would run {named}; --run-code allows it."
-            if unknown := left_to_code(spec, known):
-                told += f" Nothing is imported, so whether it takes {' and '.join(map(repr, unknown))} is not known."
-            print(printable(told), file=sys.stderr)
+    if (left := [spec for spec in suite.audits if spec not in kept]) and not arguments.quiet:
+        named = ", ".join(dict.fromkeys(each for spec in left for each in code[spec.name]))
+        told = f"{_names(left)}: not planned, since that would run {named}; --run-code allows it."
+        if unknown := dict.fromkeys(each for spec in left for each in left_to_code(spec, known)):
+            told += f" Nothing is imported, so whether it takes {' and '.join(map(repr, unknown))} is not known."
+        print(printable(told), file=sys.stderr)
     failed = []
 
     def tell(says: str) -> None:
@@ -168,9 +168,16 @@ def _print_table(plans: list[AuditPlan]) -> None:
     for entry in plans:
         table.add_row(escape(visible(entry.name)), entry.source, *_cells(entry))
     console.print(table)
+    told: dict[str, list[AuditPlan]] = {}
     for entry in plans:
         for said in filter(None, (entry.finds, entry.inconclusive, entry.note)):
-            console.print(f"{visible(entry.name)}: {said}", highlight=False, markup=False)
+            told.setdefault(said, []).append(entry)
+    for said, entries in told.items():
+        console.print(f"{visible(_names(entries))}: {said}", highlight=False, markup=False)
+
+
+def _names(audits: Sequence[AuditSpec | AuditPlan]) -> str:
+    return ", ".join(each.name for each in audits)
 
 
 def _cells(entry: AuditPlan) -> list[str]:

@@ -152,6 +152,16 @@ def run_suite(
             key = describe_key(audit_key(suite.seed, spec.name, suite.look))
             return {"risk": risk, "key": key, "environment": describe_environment(executor.device)}
 
+        warned: set[str] = set()
+
+        def foreseen(spec: AuditSpec, says: str) -> None:
+            """Once for all audits of which it is true, by what decides whether trials are too few."""
+            if spec.name not in warned:
+                same = [name for name in built if _judged(built[name].spec) == _judged(spec)]
+                names = [name for name in same if name == spec.name or is_foreign(built[name].mechanism)]
+                warned.update(names)
+                told(f"{', '.join(names)}{says.removeprefix(spec.name)}")
+
         for index, spec in enumerate(wanted):
             started(spec)
             if spec.name in missing:
@@ -166,7 +176,7 @@ def run_suite(
                         if resume_in is not None:
                             place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
                         kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
-                        record = _run(audit, suite, risk, deadline, kept, fitting, progress, executor)
+                        record = _run(audit, suite, risk, deadline, kept, fitting, progress, foreseen, executor)
                 except AuditError as error:
                     if not keep_going or isinstance(error.__cause__, FileError):
                         raise
@@ -177,6 +187,10 @@ def run_suite(
             records.append(dataclasses.replace(record, look=suite.look, suite=own, environment=stated))
             finished(records[-1])
     return adjust(tuple(records))
+
+
+def _judged(spec: AuditSpec) -> tuple[Any, ...]:
+    return spec.claim, spec.trials, spec.delta, spec.policy, spec.target, spec.expect
 
 
 def chosen(suite: Suite, names: Sequence[str]) -> tuple[AuditSpec, ...]:
@@ -288,6 +302,7 @@ def _run(
     kept: Kept,
     fitting: Callable[[AuditSpec, int, int], None],
     progress: Callable[[AuditSpec, Tally], None],
+    foreseen: Callable[[AuditSpec, str], None],
     executor: Executor,
 ) -> AuditRecord:
     spec, place = audit.spec, kept.place
@@ -320,7 +335,7 @@ def _run(
                 deadline=deadline,
                 progress=report,
                 fitting=lambda drawn, planned: fitting(spec, drawn, planned),
-                foreseen=kept.told,
+                foreseen=lambda says: foreseen(spec, says),
                 resume=resume,
             ),
         )

@@ -128,13 +128,20 @@ def test_run_says_it_on_the_terminal_and_once(tmp_path, monkeypatch, capsys):
         "    return mechanisms.add_record(np.zeros((3, 2), np.float32), np.ones(2, np.float32))\n"
     )
     (tmp_path / "suite.toml").write_text(
-        "risk = 0.05\ntrials = 100\n[[audit]]\nname = 'few'\ndiagnose = false\n"
-        "mechanism = { kind = 'callable_step', function = 'few_steps:step' }\n"
-        "neighbours = { function = 'few_steps:pair' }\nclaim = { kind = 'gaussian', mu = 1.0 }\n"
+        "risk = 0.05\ntrials = 100\n[defaults]\ndiagnose = false\nneighbours = { function = 'few_steps:pair' }\n"
+        "mechanism = { kind = 'callable_step', function = 'few_steps:step' }\nclaim = { kind = 'gaussian', mu = 1.0 }\n"
+        "[[audit]]\nname = 'few'\n[[audit]]\nname = 'others'\n[[audit]]\nname = 'more'\ntrials = 120\n"
     )
     main(["run", "suite.toml"])
     told = capsys.readouterr().err
-    assert told.count("few: 100 trials can find a violation, but without one the verdict will be 'inconclusive'") == 1
+    assert "few, others: 100 trials can find a violation, but without one the verdict will be 'inconclusive'" in told
+    assert told.count("100 trials can find") == told.count("more: 120 trials can find") == 1
+    main(["plan", "suite.toml", "--run-code"])
+    assert "few, others: 100 trials can find a violation" in capsys.readouterr().out
+    main(["plan", "suite.toml"])
+    said = capsys.readouterr().err
+    assert "few, others, more: not planned, since that would run few_steps:step, few_steps:pair; --run" in said
+    assert said.count("not planned") == 1
     assert "Warning" not in told
 
 
