@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -57,6 +58,8 @@ LONGEST = 120
 """Characters of a name that a table shows; CSV has all of them."""
 NONE_FOUND = "none found"
 """Of one column, in the place of 'no violation found'."""
+A_PAGE = 14
+"""Audits in one table, at most: names of several lines, and notes, take room as well."""
 MARK = r"$^\dagger$"
 MARKED = "the code looks wrong, though the trials show no violation; see the text."
 """What the notes say of the mark beside a verdict."""
@@ -105,13 +108,26 @@ def files(records: tuple[AuditRecord, ...], *, title: str) -> dict[str, str]:
 def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
     """Two rows an audit: its name, and what is proven beside what is claimed, for one column of a paper or for both.
 
-    No type is smaller than a footnote's: what is long goes on in the next line, or stands below the table.
+    No type is smaller than a footnote's: what is long goes on in the next line, or stands below the table. Audits that
+    no page holds go on in further tables of the same number; longtable knows no columns.
     """
     deltas = sorted({record.report_delta for record in records})
     caption = f"{_short(title)}. All lower bounds hold together at risk ${_risk(records)}${but_for(records)}"
     caption += "; claimed values in parentheses"
     caption += rf"; $\varepsilon$ at $\delta = {number(deltas[0])}$." if len(deltas) == 1 else "."
     claims = list(dict.fromkeys(formula(record.claim) for record in records))
+    size = math.ceil(len(records) / math.ceil(len(records) / A_PAGE)) if records else 1
+    parts = [records[first : first + size] for first in range(0, len(records), size)] or [records]
+    name = f"tab:audit{'-wide' if wide else ''}"
+    begins = [
+        [rf"\caption{{{caption}}}", rf"\label{{{name}}}"],
+        *([[r"\addtocounter{table}{-1}", rf"\caption{{{_short(title)}, continued.}}"]] * (len(parts) - 1)),
+    ]
+    floats = [_float(part, claims, begin, wide=wide) for part, begin in zip(parts, begins, strict=True)]
+    return "\n".join([r"% needs \usepackage{booktabs,amsmath}", *floats, ""])
+
+
+def _float(records: tuple[AuditRecord, ...], claims: list[str], begin: list[str], *, wide: bool) -> str:
     kind, columns, heads = "table", "lrrl", ["audit", r"$\varepsilon$", r"$\delta(0)$", "verdict"]
     if wide:
         kind, columns = "table*", "lrrrrl"
@@ -119,11 +135,9 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
     numbered = wide and len(claims) > 1
     columns, heads = (f"{columns}l", [*heads, "claim"]) if numbered else (columns, heads)
     lines = [
-        r"% needs \usepackage{booktabs,amsmath}",
         rf"\begin{{{kind}}}",
         r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-        rf"\caption{{{caption}}}",
-        rf"\label{{tab:audit{'-wide' if wide else ''}}}",
+        *begin,
         r"\par\smallskip",
         rf"\begin{{tabular*}}{{\linewidth}}{{@{{\extracolsep{{\fill}}}}{columns}@{{}}}}",
         r"\toprule",
@@ -137,7 +151,7 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
     lines += [r"\bottomrule", r"\end{tabular*}"]
     notes = _notes(records, claims, wide=wide)
     lines += [rf"\par\smallskip\parbox{{\linewidth}}{{\raggedright {' '.join(notes)}}}"] if notes else []
-    return "\n".join([*lines, rf"\end{{{kind}}}", ""])
+    return "\n".join([*lines, rf"\end{{{kind}}}"])
 
 
 def _notes(records: tuple[AuditRecord, ...], claims: list[str], *, wide: bool) -> list[str]:
@@ -147,7 +161,8 @@ def _notes(records: tuple[AuditRecord, ...], claims: list[str], *, wide: bool) -
     if not wide:
         some = any(record.verdict == "no_violation_found" for record in records)
         return [*notes, *([f"``{NONE_FOUND.capitalize()}'': no violation found."] if some else [])]
-    numbered = [f"({place})~{claim}" for place, claim in enumerate(claims, 1)]
+    own = {formula(record.claim) for record in records}
+    numbered = [f"({place})~{claim}" for place, claim in enumerate(claims, 1) if claim in own]
     return [*notes, f"Claim: {claims[0]}." if len(claims) == 1 else f"Claims: {'; '.join(numbered)}."]
 
 

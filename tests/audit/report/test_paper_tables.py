@@ -64,15 +64,18 @@ def test_claims_stand_below_the_wide_table_each_once(seven):
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
-@pytest.mark.parametrize("many", [2, 4, 7])
-def test_so_many_audits_fit_their_columns(seven, many, tmp_path):
-    for name, text in files(seven[:many], title="A CNN and a loop of our own").items():
+@pytest.mark.parametrize("many", [2, 4, 7, 23, 60])
+def test_so_many_audits_fit_their_columns_and_pages(seven, many, tmp_path):
+    """23 were 'too large for page by 73pt'."""
+    for name, text in files((seven * 9)[:many], title="A CNN and a loop of our own").items():
         (tmp_path / name).write_text(text)
     (tmp_path / "paper.tex").write_text(PAPER)
     command = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex")
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120).stdout
     assert "Output written on paper.pdf" in said, said[-2000:]
     assert "Overfull" not in said, said
+    assert "too large" not in said, said
+    assert "multiply" not in said, said
 
 
 def test_methods_say_why_audits_are_inconclusive_and_claim_no_epsilon_of_0(seven, violation):
