@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from audit.bounds.chosen_threshold import Threshold, best_threshold, scores_to_choose, strongest_threshold
 from audit.bounds.clopper_pearson import ErrorCounts, require_risk
-from audit.bounds.output_scores import are_outputs, copies, learned_scores, rows_of_outputs
+from audit.bounds.output_scores import are_outputs, copies, counting_column, learned_scores, rows_of_outputs
 from audit.risk import Statement, shared
 from audit.verdict.proven_numbers import questions
 from audit.verdict.score_bounds import ScoreBounds, ScoreCells, ScoreTest, concluded, statements
@@ -139,6 +139,11 @@ def _scores(
             "or two of scores, from the same code."
         )
     require("thresholds", not thresholds, "left out where the score is learned from outputs", thresholds)
+    if (place := counting_column(*sides)) is not None:
+        raise ValueError(
+            f"number {place + 1} of each output numbers the trials: whole numbers, each of them once. That is no part "
+            "of a release, and it may tell the two sides apart; leave this column out."
+        )
     found = learned_scores(*sides, seed=seed)
     return (found.without, found.with_record), found.learned_from
 

@@ -96,6 +96,27 @@ def rows_of_outputs(name: str, values: ArrayLike) -> Array:
     return rows
 
 
+def counting_column(without: Array, with_record: Array) -> int | None:
+    """The first column that numbers the trials of the two files, as no release does: whole numbers, none of them twice.
+
+    They rise or fall from trial to trial, or are all those between the least and the largest, of each file or of both.
+    """
+    sides = (without, with_record)
+    some = np.concatenate([side[:FEWEST] for side in sides])
+    for place in np.flatnonzero((np.mod(some, 1) == 0).all(axis=0)):
+        own = [side[:, place] for side in sides]
+        if any(np.mod(column, 1).any() for column in own):
+            continue
+        in_order = all((np.diff(column) > 0).all() or (np.diff(column) < 0).all() for column in own)
+        if in_order or all(map(_consecutive, own)) or _consecutive(np.concatenate(own)):
+            return int(place)
+    return None
+
+
+def _consecutive(column: Array) -> bool:
+    return bool((np.diff(np.sort(column)) == 1).all())
+
+
 def _split(side: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     order, learn = rng.permutation(len(side)), len(side) // LEARN
     return side[order[: learn // 2]], side[order[learn // 2 : learn]], side[order[learn:]]

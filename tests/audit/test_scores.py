@@ -397,3 +397,34 @@ def test_few_whole_numbers_are_scored_where_what_is_read_of_them_says_the_same(s
     first, second = (np.round(rng.normal(size=(12, 3))) for _ in range(2))
     found = learned_scores(first, second, seed=0)
     assert np.isfinite([*found.without, *found.with_record]).all()
+
+
+@pytest.mark.parametrize("kind", ["in order", "shuffled", "of both", "backwards"])
+def test_a_column_that_numbers_the_trials_is_refused(kind):
+    """`runs.csv:all:member=0` read the column `trial`: epsilon 5 on noise alone."""
+    rng = np.random.default_rng(1)
+    numbers = {
+        "in order": (np.arange(0, 600, 2), np.arange(1, 600, 2)),
+        "shuffled": (rng.permutation(300), rng.permutation(300)),
+        "of both": np.split(rng.permutation(600), 2),
+        "backwards": (np.arange(300)[::-1], np.arange(300)[::-1]),
+    }[kind]
+    sides = [np.column_stack([rng.normal(size=300), own]) for own in numbers]
+    with pytest.raises(ValueError, match=r"number 2 of each output numbers the trials.*leave this column out"):
+        audit.from_scores(*sides, risk=0.05)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda rng: rng.integers(0, 1000, size=300),
+        lambda rng: rng.integers(0, 2**40, size=300),
+        lambda rng: np.sort(rng.normal(size=300)),
+        lambda rng: np.repeat(np.arange(150), 2),
+        lambda rng: np.zeros(300),
+    ],
+)
+def test_releases_of_whole_numbers_are_not(draw):
+    rng = np.random.default_rng(1)
+    sides = [np.column_stack([rng.normal(size=300), draw(rng)]) for _ in range(2)]
+    assert audit.from_scores(*sides, risk=0.05).epsilon(1e-5) >= 0
