@@ -148,6 +148,7 @@ def in_parts(key, rows, *, fill, masked, bound):
     return jax.lax.scan(add, jnp.zeros(6), parts)[0] + jax.random.normal(noise, (6,))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("function", [packed, in_parts])
 @pytest.mark.parametrize("fill", [0, -1])
 @pytest.mark.parametrize(("masked", "bound"), [(True, 1.0), (True, 2.0), (False, 1.0)])
