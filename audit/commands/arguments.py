@@ -258,7 +258,8 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         metavar="PATH",
-        help="folder for figures, and without an extension for HTML and LaTeX; else a file (default: standard output)",
+        help="folder for figures, and without an extension for HTML and LaTeX; else a file (default: figures and HTML "
+        "beside the records, all else on standard output)",
     )
     parser.add_argument("--title", help="title of the report (default: the suite's, if the records have one)")
     _speech(parser)

@@ -60,7 +60,8 @@ def _in_folder(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) 
         _require_apart(arguments)
         require_writable(arguments.out)
         return [write_report(records, arguments.out, title=arguments.title)]
-    out = make_folder(arguments.out or "audit-report")
+    folders = {Path(path).parent for path in arguments.records}
+    out = make_folder(arguments.out or (folders.pop() if len(folders) == 1 else "audit-report"))
     if not arguments.figures:
         return [write_report(records, out, title=arguments.title)]
     written = save_figures(records, out, ending=arguments.figures, width=width_in_inches(arguments.width))

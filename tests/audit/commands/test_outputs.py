@@ -154,6 +154,21 @@ def test_a_full_standard_output_is_told_and_ends_with_an_error(monkeypatch, caps
     assert "No space left" in capsys.readouterr().err
 
 
+def test_figures_and_pages_stand_beside_their_records(tmp_path, monkeypatch):
+    """They were written to ./audit-report, which may be another run's."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("one", "two"):
+        Path(folder).mkdir()
+        shutil.copy(RECORDS, Path(folder) / "records.json")
+    assert main(["report", "one/records.json", "--figures", "svg", "--quiet"]) == 0
+    assert main(["report", "two/records.json", "--format", "html", "--quiet"]) == 0
+    assert list(Path("one").glob("*.svg"))
+    assert Path("two/index.html").exists()
+    assert not Path("audit-report").exists()
+    assert main(["report", "one/records.json", "two/records.json", "--format", "html", "--quiet"]) == 0
+    assert Path("audit-report/index.html").exists()
+
+
 def test_labels_of_figures_are_text():
     assert label(r"50% $\input{x}$ a_b", Path("x.pgf")) == r"50\% \$\textbackslash{}input\{x\}\$ a\_b"
     assert label("$x$", Path("x.pdf")) == r"\$x\$"

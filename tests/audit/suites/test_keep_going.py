@@ -12,10 +12,12 @@ from audit.record.compare import compare
 from audit.record.read import SchemaError
 from audit.record.stored import from_json, load_records, save_records
 from audit.report.formats import github_annotations
+from audit.report.story import promised_epsilon
 from audit.suites.exit_codes import exit_code
 from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
 from audit.suites.suite import SuiteError
+from audit.suites.unrun import unrun
 from audit.verify.procedure import verify
 
 FAILING = """
@@ -179,6 +181,15 @@ def test_nothing_is_claimed_by_a_claim_that_could_not_be_built(folder, records):
     assert (claim["source"], claim["epsilon"]) == ("not built", None)
     (record,) = (record for record in records if record.name == "not installed")
     assert record.claim.epsilon_at(record.report_delta) == "not known (the claim could not be built)"
+
+
+def test_a_claim_of_ours_is_known_where_the_code_is_not_installed():
+    """'promised epsilon not known' stood where the suite said it."""
+    named = LIBRARY.replace('"jax_privacy_claim"', '{ kind = "gaussian", mu = 0.5 }')
+    (spec,) = parse_suite(f"trials = 100\n{named}", "suite.toml").audits
+    record = unrun(spec, None, why="it is not installed.", risk=0.05, key="", environment={})
+    assert promised_epsilon((record,)) == "2"
+    assert record.claim.parameters == {"mu": 0.5}
 
 
 def test_every_report_has_it(folder, capsys):
