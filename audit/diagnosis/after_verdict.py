@@ -11,6 +11,7 @@ import dataclasses
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 
 import jax
 
@@ -123,8 +124,8 @@ def _of_outputs(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ..
             tested = any(answer.risk > 0 for answer in answers)
             if any(answer.wrong for answer in answers) or not tested or not is_foreign(asked.mechanism):
                 return answers
-            first, _ = asked.outputs(asked.sides.layout().entries)
-            return (*_on_same_seeds(_soon(asked), _told(asked, read_as), first, risk=asked.aside), *answers)
+            drawn = asked.outputs(asked.sides.layout().entries)
+            return (*_on_same_seeds(_soon(asked), _told(asked, read_as), drawn, risk=asked.aside), *answers)
     except Exception as error:
         lines = str(error).strip().splitlines()
         return (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
@@ -185,7 +186,7 @@ def _hints(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     first, second = asked.outputs(layout.entries)
     cut = is_cut(first, second)
     told = _told(asked, read_as)
-    on_seeds = _on_same_seeds(asked, told, first, risk=risk / 2)
+    on_seeds = _on_same_seeds(asked, told, (first, second), risk=risk / 2)
     found = (
         unvarying(first, second, layout=layout),
         alike,
@@ -208,7 +209,7 @@ def _known(asked: Asked) -> bool:
     return bool(asked.mechanism.gradients_told or made_of_gradients(asked.neighbours))
 
 
-def _on_same_seeds(asked: Asked, told: Told | None, drawn: Array, *, risk: float) -> tuple[Diagnosis, ...]:
+def _on_same_seeds(asked: Asked, told: Told | None, drawn: Sequence[Array], *, risk: float) -> tuple[Diagnosis, ...]:
     return on_same_seeds(
         asked.record,
         asked.neighbours,

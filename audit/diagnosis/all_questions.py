@@ -100,7 +100,7 @@ def diagnose(
         ),
         *(() if coarse else _about_noise(without, with_record, even, signal, stated)),
         *movement,
-        *_about_shape(without, with_record, "coarse" if coarse else law),
+        *_about_shape(without, with_record, even, "coarse" if coarse else law),
     )
     share = risk
     if stated is not None and stated.rate < 1 and signal.rounds == 1 and not coarse:
@@ -175,7 +175,9 @@ def _about_noise(
     )
 
 
-def _about_shape(without: Noise, with_record: Noise, law: Law | Literal["coarse"]) -> tuple[Question, ...]:
+def _about_shape(
+    without: Noise, with_record: Noise, even: Sequence[Noise], law: Law | Literal["coarse"]
+) -> tuple[Question, ...]:
     """Noise of a few values has no other law than that."""
     standard = _standard((without, with_record))
     deviation = math.sqrt(min(without.variance, with_record.variance))
@@ -189,7 +191,7 @@ def _about_shape(without: Noise, with_record: Noise, law: Law | Literal["coarse"
     }
     return (
         lambda risk: distribution.grained(drawn, deviation, risk=risk),
-        lambda risk: distribution.cut_tails(standard, risk=risk),
+        lambda risk: distribution.cut_tails([presence.with_noise(side).rest for side in even], risk=risk),
         *of_the_law[law],
     )
 

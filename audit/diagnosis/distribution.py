@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import special
@@ -64,26 +65,39 @@ def _moments(rows: Array) -> tuple[float, float, float]:
     return skew, kurtosis, min(1.0, 4 * float(special.ndtr(-z)))
 
 
-def cut_tails(standard: Array, *, risk: float) -> Diagnosis:
-    """Whether the noise ends too early: how likely its largest coordinate is to be no larger.
+def cut_tails(sides: Sequence[Array], *, risk: float) -> Diagnosis:
+    """Whether the noise ends too early: how likely its largest number is to be no larger.
 
-    For a point on the sphere ``z^2 / n`` is Beta(1/2, (n - 1)/2), and squares that sum to n are negatively associated:
-    ``P(all |z| <= x) <= P(|z| <= x)^N``. [joagdev1983] Ends beyond 5 need millions of draws: audit.noise_tails.
+    Of ``sides`` every coordinate is taken over its own deviation, or where there are more coordinates than trials every
+    trial over its own, a point on a sphere: with n degrees of freedom ``z^2 / n`` is Beta(1/2, (n - 1)/2), and squares
+    that sum to n are negatively associated: ``P(all |z| <= x) <= P(|z| <= x)^N``. [joagdev1983] Noise whose scale
+    varies from trial to trial reaches farther. Ends beyond 5 need millions of draws: audit.noise_tails.
     """
-    width = standard.shape[1]
-    largest = float(np.abs(standard).max(initial=0.0))
-    beyond = float(special.betaincc(0.5, (width - 1) / 2, min(1.0, largest**2 / width)))
-    p = math.exp(standard.size * math.log1p(-beyond)) if largest > 0 and beyond < 1 else 1.0
+    standard = [_over_its_deviation(side - side.mean(axis=0)) for side in sides]
+    largest = max(float(np.abs(rows).max(initial=0.0)) for rows, _ in standard)
+    log_p, count = 0.0, sum(rows.size for rows, _ in standard)
+    for rows, freedom in standard:
+        beyond = float(special.betaincc(0.5, (freedom - 1) / 2, min(1.0, largest**2 / freedom)))
+        log_p += rows.size * math.log1p(-beyond) if largest > 0 and beyond < 1 else 0.0
+    p = math.exp(log_p)
     return answer(
         "tails",
         wrong=p < risk,
-        measured=f"the largest of {standard.size:,} coordinates is {largest:.4g} standard deviations",
+        measured=f"the largest of {count:,} numbers of noise is {largest:.4g} standard deviations",
         causes=("cut", "another_law"),
         p_value=p,
         risk=risk,
-        assumes="normal noise of one scale within a trial",
+        assumes="independent normal noise",
         estimate=largest,
     )
+
+
+def _over_its_deviation(centred: Array) -> tuple[Array, int]:
+    """What varies, over its root mean square, and the degrees of freedom of that."""
+    by_trial = centred.shape[1] >= len(centred)
+    size = np.sqrt(np.mean(centred**2, axis=int(by_trial), keepdims=True))
+    rows = centred[size[:, 0] > 0] if by_trial else centred[:, size[0] > 0]
+    return rows / size[size > 0].reshape((-1, 1) if by_trial else (1, -1)), rows.shape[1] if by_trial else len(rows) - 1
 
 
 def grained(outputs: Array, deviation: float, *, coarse: bool = False, risk: float) -> Diagnosis:

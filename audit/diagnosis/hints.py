@@ -15,8 +15,9 @@ from audit.diagnosis.claim_alone import allowed_to_normal
 from audit.diagnosis.coordinate_names import places
 from audit.diagnosis.explain.dispatch import promised
 from audit.diagnosis.noise import Array
+from audit.diagnosis.noise_ends import ends
 from audit.diagnosis.rank import NO_NOISE
-from audit.diagnosis.same_seeds import Movements, ends, moves_too_far, took_no_part
+from audit.diagnosis.same_seeds import Movements, moves_too_far, took_no_part
 from audit.diagnosis.scale import SAME_LENGTH
 from audit.diagnosis.told_noise import Told
 from audit.power.less_noise import sampled
@@ -93,7 +94,7 @@ def on_same_seeds(
     record: AuditRecord,
     neighbours: Neighbours,
     sides: BothSides,
-    drawn: Array,
+    drawn: Sequence[Array],
     *,
     told: Told | None,
     key: jax.Array,
@@ -102,7 +103,7 @@ def on_same_seeds(
 ) -> tuple[Diagnosis, ...]:
     """Whether the record takes part, how far it moves one step, and whether noise that it moves ends.
 
-    ``drawn`` without it; ``told`` of the gradients. The questions share the risk.
+    ``drawn`` are outputs of both sides; ``told`` is what is known of the gradients. The questions share the risk.
     """
     of_batches = sampled(record.claim)
     rate = 1.0 if of_batches is None else of_batches.rate
@@ -120,9 +121,9 @@ def on_same_seeds(
     steps = 1 if of_batches is None else of_batches.steps
     unused = took_no_part(first, second, rate=1 - (1 - rate) ** steps, risk=risk / 3)
     one_step = record.releases in ("", "update") and record.claim.times == steps == 1
-    if of_batches is not None and record.releases == "transcript" and np.ndim(drawn) == 3:
+    if of_batches is not None and record.releases == "transcript" and np.ndim(drawn[0]) == 3:
         # before the first step nothing differs but the record; later ones start from other weights
-        first, second, drawn, one_step = pair[0][:, 0], pair[1][:, 0], drawn[:, 0], True
+        first, second, drawn, one_step = pair[0][:, 0], pair[1][:, 0], [side[:, 0] for side in drawn], True
     if unused is not None:
         return (unused,)
     if not one_step or neighbours.relation == "substitution" or neighbours.group != 1:
@@ -133,9 +134,9 @@ def on_same_seeds(
     allowed = allowed_to_normal(record.claim, delta=record.report_delta)
     allowed = allowed if of_batches is None else 1 / of_batches.noise_multiplier
     fits = told is not None and told.signal.dimension == first.shape[1]
-    far = moves_too_far(found, drawn, allowed=allowed, rate=rate, told=told if fits else None, risk=risk / 3)
+    far = moves_too_far(found, drawn[0], allowed=allowed, rate=rate, told=told if fits else None, risk=risk / 3)
     if far is None and promised(record.claim):
-        far = ends(found, drawn, allowed=allowed, risk=risk / 3)
+        far = ends(found, drawn, allowed=allowed, told=told if fits else None, risk=risk / 3)
     return () if far is None else (far,)
 
 

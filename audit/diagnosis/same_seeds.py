@@ -13,7 +13,7 @@ from audit.diagnosis.explained_means import is_explained
 from audit.diagnosis.noise import Array
 from audit.diagnosis.told_noise import Told
 from audit.record.diagnosis_answer import Diagnosis
-from guarantees.numerics.distributions import chi2, student
+from guarantees.numerics.distributions import chi2
 from guarantees.numerics.rounding import at_least, at_most
 
 FEWEST = 20
@@ -32,8 +32,6 @@ ERRORS_OF_SEVERAL = 1.0
 """The same where the record does not always move them alike."""
 LONGER = 1.03
 """Times its due length from which on a movement is called longer."""
-LIGHT = 0.5
-"""Excess kurtosis by which ends are called lighter; a sum of twelve uniform draws has -0.1."""
 ASIDE = 0.1
 """Share of a movement's length that rounding and a gradient in lower precision do not explain."""
 
@@ -169,54 +167,6 @@ def _causes(found: Movements, rate: float, told: Told | None) -> tuple[str, ...]
         return tuple(dict.fromkeys((*((explained,) if explained else ()), *of_sums)))
     causes = ("larger_bound", "clipped_apart", others)
     return (*causes[:1], "sum_clipped", *causes[1:]) if rate == 1 and explained == "sum_clipped" else causes
-
-
-def ends(found: Movements, drawn: Array, *, allowed: float, risk: float) -> Diagnosis | None:
-    """Whether normal noise that the claim needs has lighter ends than that, on the coordinates that the record moves.
-
-    One movement m on all seeds says that the release is a sum, whose noise nothing bends or cuts afterwards. Batches or
-    a public start may add what ends, with share ``r_j`` of the variance ``s_j^2``; normal noise has the rest. So that
-    this covers the record, ``sum_j w_j / (1 - r_j) <= 1 + x`` with ``w_j = t_j / T``, ``t_j = m_j^2 / s_j^2``,
-    ``T = sum_j t_j`` and ``x = allowed^2 / T - 1``. No law has an excess kurtosis below -2: then the mean one, weighed
-    by ``w``, is at least ``-2 sum_j w_j r_j^2``, which is ``-x / 2`` or more, and ``-2 (x / (1 + x))^2`` above
-    ``x = 1``.
-    Ends that are heavier, as of Laplace noise, are not accused.
-    """
-    if found.once or len(found.different) > 1 or not math.isfinite(allowed):
-        return None
-    rows, moved = np.asarray(drawn, np.float64).reshape(len(drawn), -1), found.different[0]
-    deviations = rows.std(axis=0, ddof=1)
-    if np.any((deviations == 0) & (moved != 0)):
-        return None
-    scale = np.where(deviations > 0, deviations, 1.0)
-    # correlated noise may cover more along the movement than its coordinates say
-    along = float(np.std(rows @ moved, ddof=1)) / float(moved @ moved)
-    apart = min(float(np.sum((moved / scale) ** 2)), along**-2)
-    spare = allowed**2 / apart - 1
-    if spare < -ERRORS * math.sqrt(2 / len(rows)):
-        return None
-    due = -2 * (spare / (1 + spare)) ** 2 if spare > 1 else -max(spare, 0.0) / 2
-    values, weights = (rows - rows.mean(axis=0)) / scale, (moved / scale) ** 2
-    each = (values**4 - 6 * values**2 + 3) @ (weights / weights.sum())
-    error = max(float(each.std(ddof=1)), 1e-300) / math.sqrt(len(each))
-    # deviations of n trials make the mean of fourth powers 3 (n - 1) / (n + 1)
-    kurtosis = float(each.mean()) + 6 / (len(rows) + 1)
-    p = float(student.cdf((kurtosis - due) / error, len(each) - 1))
-    if p >= risk or kurtosis > due - LIGHT:
-        return None
-    return answer(
-        "ends",
-        wrong=True,
-        measured=f"the noise ends earlier than normal noise does (excess kurtosis {kurtosis:.2g}; normal noise has 0, "
-        "uniform noise -1.2), so that outputs near its ends give the record away. With the same seeds the record moves "
-        "the release by one constant, so nothing cuts the noise afterwards. Draw normal noise",
-        causes=(),
-        p_value=p,
-        risk=risk,
-        assumes="the same seed gives the same noise and the same batch of other records on both datasets; nothing "
-        "but noise covers the record as the claim says",
-        estimate=kurtosis,
-    )
 
 
 def against(moved: Array, gradient: Array) -> float:
