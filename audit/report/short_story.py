@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from audit.record.record import AuditRecord
@@ -27,6 +28,7 @@ from guarantees.numerics.rounding import at_most
 
 LABEL = 15
 LINES_EACH = 2
+PART_ENDS = re.compile(r"[.;] ")
 NOT_LOOKED_AT = "other pairs, other attacks, other releases, time and memory; 'no violation found' never means private"
 
 
@@ -58,10 +60,18 @@ def ten_lines(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
         "not looked at": NOT_LOOKED_AT,
         "to do": story(records).to_do,
     }
+    answers["to do"] = _in_whole_parts(answers["to do"], width=width)
     rows = []
     for label, answer in answers.items():
         rows += _wrapped(label, answer, width=width, most=LINES_EACH)
     return rows
+
+
+def _in_whole_parts(answer: str, *, width: int) -> str:
+    """Its sentences and half sentences, as many as there is room for; the details below say the rest."""
+    ends = reversed([found.start() for found in PART_ENDS.finditer(answer)])
+    parts = (answer, *(f"{answer[:end]}." for end in ends))
+    return next((part for part in parts if len(_wrapped("to do", part, width=width)) <= LINES_EACH), answer)
 
 
 def _wrapped(label: str, answer: str, *, width: int, most: int | None = None) -> list[str]:

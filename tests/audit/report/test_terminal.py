@@ -168,6 +168,18 @@ def test_the_story_has_at_most_ten_lines_whatever_the_names(violation, hostile, 
         assert word in text
 
 
+def test_what_to_do_ends_with_a_whole_part(violation):
+    """It ended with "see what looks wrong in 'B25 ...' ..."."""
+    named = [dataclasses.replace(violation, name=f"{letter} mean of a column, no bounds") for letter in "abc"]
+    for width in (110, 140):
+        to_do = " ".join(
+            " ".join(ten_lines((*named, dataclasses.replace(violation, diagnoses=())), width=width)).split()
+        )
+        assert "to do Do not rely on the promise of 'a mean of a column, no bounds'" in to_do
+        assert "..." not in to_do.partition("to do")[2]
+        assert to_do.endswith(".")
+
+
 def test_a_violation_below_the_promised_epsilon_is_told_by_what_broke(violation):
     """The largest 'excess' used to be told as epsilon, also where it is smaller than what is promised."""
     generous = dataclasses.replace(violation, claim=dataclasses.replace(violation.claim, epsilon=50.0))
