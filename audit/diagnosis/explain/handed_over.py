@@ -21,6 +21,7 @@ NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
 SAMPLERS = "torch/utils/data/sampler.py"
 """The file of PyTorch's whose classes give loaders their batches."""
+OPTIMIZERS = "torch/optim/"
 RATES = re.compile(r"rate|prob|frac|ratio|sampl|(^|_)[pq](_|$)", re.IGNORECASE)
 
 
@@ -105,6 +106,25 @@ def built_at(code: Callable[[], object], file: str, *, read: bool = False) -> pl
     with calls_told_to(watch):
         code()
     return next((place for place in found if place.own), places.NOWHERE)
+
+
+def optimizer_at(code: Callable[[], object], step: places.Place) -> places.Place:
+    """Where the optimizer is made that first takes the step of a line; NOWHERE if that is not seen."""
+    made: dict[int, tuple[Any, places.Place]] = {}
+    found: list[places.Place] = []
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        if event != "call" or found or OPTIMIZERS not in frame.f_code.co_filename:
+            return
+        own, name = frame.f_locals.get("self"), frame.f_code.co_name
+        if name == "__init__":
+            made.setdefault(id(own), (own, places.Place(own=callers(frame))))
+        elif name == "step" and id(own) in made and callers(frame)[: len(step.own)] == step.own:
+            found.append(made[id(own)][1])
+
+    with calls_told_to(watch):
+        code()
+    return found[0] if found else places.NOWHERE
 
 
 def handed_one_of(code: Callable[[], object], wrong: Sequence[float]) -> Callable[[places.Frame], bool]:

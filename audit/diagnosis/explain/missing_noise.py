@@ -6,7 +6,8 @@ import dataclasses
 
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.places import NOWHERE, Place, frames_of, handed_out, spelled
-from audit.diagnosis.explain.sentences import found
+from audit.diagnosis.explain.sentences import called_at, found, led
+from dpsgd_audit.spelling import counted
 
 EARLIER = "A value that later rounds read"
 """In place of a leaf's name."""
@@ -92,6 +93,23 @@ def without_noise(
     # the line that left it out stands first
     lines = frames_of([place for place in (muted, left, inside, noised, noisy, bounded, at) if place is not None])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
+
+
+def stepped_without(
+    leaf: str, *, at: Place, stepped: Place, private: Place, made: Place, steps: int, early: bool
+) -> Finding:
+    """Weights that a step changes by sums without noise; ``made`` is where its optimizer is made.
+
+    ``private`` is where one with noise is taken: a helper that takes both steps is called from two lines.
+    """
+    own = [number for number, frame in enumerate(stepped.own) if frame not in private.own]
+    lead = Place(own=stepped.own[own[0] :]) if own else stepped
+    often = f"in {counted(steps, 'step')}{' before any noise is added' if early else ''}"
+    who = "" if made is NOWHERE else f" (its optimizer is made at {spelled(made)})"
+    step = "which" if at.nearest == stepped.nearest else f"and {spelled(stepped)}{called_at(lead, stepped)}"
+    told = f", {step} changes the weights {often}{who}"
+    finding = found(Kind.RELEASED_WITHOUT_NOISE, leaf=_large(leaf), at=at, others=told, beside=[stepped, made])
+    return led(dataclasses.replace(finding, lines=frames_of([lead, stepped, made, at])), lead)
 
 
 def same_noise(leaf: str, *, at: Place, added: Place, draw: Place, seeded: Place | None = None) -> Finding:

@@ -85,6 +85,7 @@ def too_little(
     draw: Place,
     summed: bool = True,
     changed: bool = False,
+    mean: bool = False,
     between: tuple[float, float] | None = None,
     bare: tuple[int, int] | None = None,
     scale: float = 1.0,
@@ -101,14 +102,14 @@ def too_little(
     sentence.
 
     ``summed`` says that records were summed for certain where what is released comes from, ``changed`` that the record
-    moves what is made of that sum by another length, as where it is divided. ``between`` are the least
+    moves what is made of that sum by another length, ``mean`` that it is divided. ``between`` are the least
     and the largest deviation of a release whose parts get different ones: the one told is that of ``at``. ``scale`` is
     how many times larger the record was made. ``cancels`` says that coordinates share numbers of noise. ``bare`` is how
     many coordinates have no noise, and how many there are.
     """
     called = called_at(lead, at)
     what = "the sum at" if summed else "what is computed from the records at"
-    what = "what is made of the sum at" if summed and changed else what
+    what = "the mean at" if mean else "what is made of the sum at" if summed and changed else what
     parts = (
         ""
         if between is None
@@ -164,12 +165,6 @@ def too_far(clip: float | None, *, own: bool = False) -> str:
 def others_bounded(at: Place) -> str:
     """That other tensors are bounded, and this one is not: a clause."""
     return f" (others are bounded at {spelled(at)}, and this one is not)"
-
-
-def several_batches(many: int, at: Place, lead: Place) -> str:
-    """That the record joins a sum with each of several batches: a clause."""
-    skips = "" if lead is at else f": steps are skipped at {spelled(lead)}"
-    return f" ({many} batches, drawn at {spelled(at)}, are summed in one step{skips})"
 
 
 def held_again(at: Place) -> str:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from audit.diagnosis.explain import handed_over, opacus_calls, sentences
+from audit.diagnosis.explain import handed_over, opacus_calls, sentences, torch_noise
 from audit.diagnosis.explain.broken_off import broken_off, own_error
-from audit.diagnosis.explain.dispatch import Stated, implied_bound
+from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked, resized
-from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, without_noise
-from audit.diagnosis.explain.numbers_given import DEVIATIONS, bounds_given, own_bound, went_wrong
+from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, stepped_without, without_noise
 from audit.diagnosis.explain.other_batches import drawn_once, of_one_size, too_often
 from audit.diagnosis.explain.places import (
     NOWHERE,
@@ -32,11 +31,9 @@ from audit.diagnosis.explain.places import (
     place,
     spelled,
     statement_around,
-    taken_apart,
 )
 from audit.diagnosis.explain.python_factors import factor_went_wrong
-from audit.diagnosis.explain.watched_code import made_at, repeated_at
-from audit.diagnosis.explain.wrong_lengths import SLACK, each_alone
+from audit.diagnosis.explain.watched_code import made_at
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise
@@ -176,125 +173,6 @@ def _shows(seen: Any) -> int:
     return 2 if Kind.TOO_LITTLE_NOISE in kinds else len(kinds)
 
 
-def _too_little(
-    words: dict[str, Any],
-    places: dict[str, Place],
-    readers: set[Frame],
-    stated: Stated,
-    once_more: Callable[..., None],
-    again: Callable[[int], None],
-) -> Finding:
-    """Also that the record moves the release too far, where that is known, and whether its parts were clipped apart."""
-    due, cost, more, after, known = words["due"], words["cost"], "", "", None
-    least, most = cost.between
-    uneven = most > (1 + SLACK) * least
-    own = None
-    if not (uneven or cost.shared or "carried" in places):
-        own = own_bound(once_more, stated, deviation=cost.deviation, sensitivity=cost.sensitivity)
-    stated = stated if own is None else dataclasses.replace(stated, clip=own)
-    exceeds = stated.clip is not None and cost.sensitivity > stated.reach * stated.clip * (1 + SLACK)
-    bound, (largest, many) = implied_bound(stated, None if uneven else most), cost.largest
-    clauses = {
-        sentences.clipped_apart(lengths, largest, many if cost.top.each else 1, bound=bound, slack=SLACK)
-        for lengths in words["lengths"]
-    }
-    # a record whose parts are as long as the bound by chance is not so in another size
-    apart = clauses.pop() if len(clauses) == 1 else ""
-    promise = stated.noise_multiplier or due
-    sized, bounded = [place(stack) for stack in (cost.shared, *cost.top.sized) if stack], places["bounded"]
-    noisy = sized[0] if sized else places["draw"]
-    lead = among_records(noisy, readers)
-    if "carried" in places:
-        begun = places.get("begun", NOWHERE)
-        lead = places["carried"] if begun is NOWHERE else begun
-        more = sentences.earlier_rounds(places["carried"], lead, begun)
-    elif exceeds or apart:
-        lead = places["origin"] if bounded is NOWHERE else bounded
-        more = f"{sentences.too_far(stated.clip, own=own is not None) if exceeds else ''}{apart}"
-        made = [place(one.numbers[-1].where) for one in cost.weights]
-        if apart and len(made) > 1:
-            lead = taken_apart(made)
-            more += f" ({spelled(lead)})"
-        elif exceeds and (wrong := factor_went_wrong(cost, stated.clip, functools.partial(again, 1))) is not None:
-            lead, since = wrong
-            more += since
-        elif exceeds and not apart and (alone := each_alone(cost.weights, once_more)) is not None:
-            lead, since = alone
-            more += since
-        elif exceeds and not apart and cost.top.measured and not cost.top.copied and "repeated" not in places:
-            lead = place(cost.top.measured)
-            more += f" (it is multiplied by a number that comes from {spelled(lead)})"
-        elif exceeds and not apart and bounded is NOWHERE and cost.some_bounded:
-            lead = place(cost.some_bounded)
-            more += sentences.others_bounded(lead)
-        times = cost.sensitivity / (stated.reach * stated.clip) if stated.clip else 0.0
-        # as many clipping norms as there are parts of the batch that hold it
-        rightly = not cost.weights and abs(times - words["times"]) <= SLACK * times
-        copied = place(cost.top.copied) if cost.top.copied else NOWHERE
-        repeated = places.get("repeated", places["again"] if rightly else copied)
-        # or a list holds every record twice
-        doubled = not cost.weights and round(times) > 1 and abs(times - round(times)) <= SLACK * times
-        if exceeds and not apart and "batches" in places and times <= words["batches"] * (1 + SLACK):
-            told = opacus_calls.told_to_opacus(once_more)
-            skipped = NOWHERE if told is None else told.skipped
-            lead = places["batches"] if skipped is NOWHERE else skipped
-            more += sentences.several_batches(words["batches"], places["batches"], lead)
-            places.pop("repeated", None)
-        elif (repeated is not NOWHERE or doubled) and not apart:
-            listed = repeated_at(functools.partial(again, 1), words["index"])
-            repeated = repeated if listed is NOWHERE else listed
-            lead = lead if repeated is NOWHERE else repeated
-            more += "" if repeated is NOWHERE else sentences.held_again(lead)
-    elif not cost.shared:
-        for bound in _bounds(stated, cost, once_more):
-            inner = went_wrong(once_more, [*sized[:1], places["draw"], places["at"]], promise * bound, least)
-            if inner is not None:
-                assigned = handed_over.assigned_at(once_more, least / bound, DEVIATIONS)
-                within = assigned.own and function_around(assigned.own[0]) == function_around(inner.own[0])
-                lead, known = assigned if within else inner, promise * bound
-                if (
-                    not within
-                    and places["draw"].library
-                    and (given := opacus_calls.multiplier_set(least, [bound], once_more))
-                ):
-                    # the function also goes on to train: the line in it is the one that hands the number over
-                    (lead, after), known = given, None
-                break
-        else:
-            bounds = _bounds(stated, cost, once_more)
-            wrong = [least, *(least / bound for bound in bounds), *(least / (promise * bound) for bound in bounds)]
-            lead = among_records(noisy, readers, handed_over.handed_one_of(once_more, wrong))
-            if lead.library:
-                given = opacus_calls.multiplier_set(least, bounds, once_more)
-                lead, after = given or (lead, "")
-    return sentences.too_little(
-        known=known,
-        after=after,
-        lead=lead,
-        more=more,
-        stated=promise,
-        due=sentences.due_on_the_pair(promise, due),
-        at=places["at"],
-        origin=places["origin"],
-        draw=places["draw"],
-        beside=[*sized, bounded, *(places[name] for name in ("carried", "begun", "repeated") if name in places)],
-        between=cost.between if uneven else None,
-        cancels=bool(cost.shared),
-        scale=cost.scale,
-        sensitivity=cost.sensitivity,
-        deviation=cost.own_deviation if uneven else cost.deviation,
-        multiplier=cost.multiplier,
-    )
-
-
-def _bounds(stated: Stated, cost: Any, once_more: Callable[..., None]) -> list[float]:
-    """Clipping norms that the noise may be meant for: the stated one, or else those that the code is given."""
-    if stated.clip is not None:
-        return [stated.clip]
-    moved = cost.sensitivity / stated.reach
-    return [moved, *sorted(one for one in bounds_given(once_more) if one > moved)]
-
-
 def _noise_scale(
     places: dict[str, Place], readers: set[Frame], handed: Callable[[Frame], bool], *, of_itself: bool
 ) -> Finding:
@@ -335,6 +213,9 @@ def _finding(
     if "skipped" in places:
         skipped = decided_at(places["skipped"])
         return sentences.led(without_noise(fact.words["leaf"], skipped, places["noisy"]), skipped)
+    if "stepped" in places:
+        made = handed_over.optimizer_at(once_more, places["stepped"])
+        return stepped_without(**places, **fact.words, made=made)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
         looped, chosen = places.pop("looped", NOWHERE), places.pop("chosen", NOWHERE)
         inside = statement_around(chosen if looped is NOWHERE else looped, loops=looped is not NOWHERE)
@@ -375,7 +256,7 @@ def _finding(
         lead, since = wrong or ((place(others), sentences.others_bounded(place(others))) if others else (NOWHERE, ""))
         return sentences.led(dataclasses.replace(told, says=f"{told.says[:-1]}{since}."), lead)
     if fact.kind == Kind.TOO_LITTLE_NOISE:
-        return _too_little(fact.words, places, readers, stated, once_more, again)
+        return torch_noise.too_little(fact.words, places, readers, stated, once_more, again)
     if fact.kind == Kind.IN_EVERY_BATCH:
         if "at" in places:
             return sentences.in_every_batch(**places, **fact.words, runs=stated.runs_that_tell, rate=stated.rate)

@@ -371,6 +371,24 @@ def test_two_batches_that_are_summed_are_named_where_they_are_drawn():
     assert found.lines[0] == (__file__, poisson.__code__.co_firstlineno + 1)
 
 
+def test_a_batch_that_is_drawn_and_thrown_away_is_not_counted():
+    def step(seed, data):
+        torch.manual_seed(seed)
+        total = torch.zeros(steps.COLUMNS)
+        for number in range(3):
+            total += steps.clipped(data[0][poisson(data)]).sum(0)
+            if number == 0:
+                total = torch.zeros(steps.COLUMNS)
+            if number == 2:  # wrong
+                released = total + steps.noise()
+        return released
+
+    (found,) = explained(step, clip=steps.CLIP).findings
+    source, start = inspect.getsourcelines(step)
+    assert "(2 batches, drawn at " in found.says
+    assert found.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text))
+
+
 def sorted_rows(seed, data):
     torch.manual_seed(seed)
     rows = torch.as_tensor(data)

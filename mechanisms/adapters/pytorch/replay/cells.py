@@ -16,12 +16,20 @@ from mechanisms.adapters.pytorch.replay.weights import Number, Weight
 
 PURGE_EVERY = 4096
 EITHER = ("data", "ragged", "summed", "mixed", "bent", "bounded", "copied", "left", "left_sum", "noised", "drowned")
-EITHER += ("changed", "carried", "shared", "drawn", "uneven", "scaled", "released", "opaque")
+EITHER += ("changed", "carried", "divided", "stepped", "shared", "drawn", "uneven", "scaled", "released", "opaque")
 """What a storage has of the part that was written, or else of the rest."""
 BESIDE = {"mixed_by": "mixed", "bent_sum": "bent", "each": "bounded", "scale_of": "scaled"}
 """What goes with some of that."""
 ROUNDING = 1e-6
 """Share of a variance by which two that are the same may differ."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Divided:
+    """A division by a number of records, and that number without the record and with it."""
+
+    where: Stack
+    numbers: tuple[int, int]
 
 
 @dataclasses.dataclass(eq=False)
@@ -46,6 +54,7 @@ class Event:
     bounded: Stack = ()
     measured: Stack = ()
     copied: Stack = ()
+    divided: Divided | None = None
     each: bool = False
     sized: tuple[Stack, ...] = ()
     uneven: Stack = ()
@@ -134,12 +143,16 @@ class Cell:
     """Where noise met single records."""
     drowned: Stack = ()
     """Where they last went through something that is not linear after that, as clipping is."""
+    stepped: Stack = ()
+    """Where a weight was first changed by data without noise, as by an optimizer's step."""
     changed: Stack = ()
     """Where a released value met raw data."""
     round: int = 0
     """In which records were summed."""
     carried: Stack = ()
     """Where a sum of an earlier round was added to a later one."""
+    divided: Divided | None = None
+    """Where a sum of records was last divided by a number of records."""
     terms: Terms | None = None
     """The noise of each element of the storage; None where it has none."""
     shared: Stack = ()

@@ -57,6 +57,8 @@ def differing(
             opaque = True
             why = f"{name} differs and came there by a way that is not followed"
             unseen.append(_fact(UNSEEN, {"at": cell.summed if cell else ()}, why=why))
+        elif cell.changed and cell.stepped and cell.stepped == other.early not in other.covered_steps:
+            bare[_without_noise(cell, other)].append(name)
         elif cell.changed and (stacks := _in_another_round(cell.changed, other)):
             bare[tuple(stacks.items())] = [f"The sum of round {other.raw[cell.changed][1]}"]
         elif cell.changed:
@@ -73,8 +75,17 @@ def differing(
         else:
             bare[_without_noise(cell, other)].append(name)
     told = [_fact(CHANGED, {"at": at}, origin=origin) for at, origin in changed.items()]
-    told += [*unseen, *(_fact(BARE, dict(stacks), leaf=comparing.together(names)) for stacks, names in bare.items())]
+    told += [*unseen, *(_bare(dict(stacks), names, other) for stacks, names in bare.items())]
     return told, opaque or bool(other.releases.reached)
+
+
+def _bare(stacks: dict[str, Stack], names: list[str], run: Run) -> Fact:
+    """Outputs without noise; of weights also how many steps change them so."""
+    leaf = comparing.together(names)
+    if "stepped" not in stacks:
+        return _fact(BARE, stacks, leaf=leaf)
+    steps = max(run.steps[stacks["stepped"]].values())
+    return Fact(kind=BARE, stacks=stacks, words={"leaf": leaf, "steps": steps, "early": stacks["stepped"] == run.early})
 
 
 def _in_another_round(changed: Stack, run: Run) -> dict[str, Stack]:
@@ -88,6 +99,9 @@ def _in_another_round(changed: Stack, run: Run) -> dict[str, Stack]:
 
 def _without_noise(cell: Cell, run: Run) -> tuple[tuple[str, Stack], ...]:
     """Where a tensor without noise was summed, where others summed there get theirs, and where it was left out."""
+    if cell.stepped and not cell.left and cell.stepped not in run.covered_steps:
+        private = next(iter([*run.covered_steps, *(event.stack for event in run.releases.events)]), ())
+        return ("at", cell.summed), ("stepped", cell.stepped), ("private", private)
     at = cell.left_sum or cell.summed or next((event.origin for event in cell.events), ())
     others = next((event for event in run.releases.events if event.origin == at), None)
     noisy, drawn = ((), ()) if others is None else (others.stack, others.draw)

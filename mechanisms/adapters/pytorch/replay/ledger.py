@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from mechanisms.adapters.pytorch.replay import noise, traces
-from mechanisms.adapters.pytorch.replay.cells import Cell, Operation
+from mechanisms.adapters.pytorch.replay.cells import Cell, Divided, Operation
 from mechanisms.adapters.pytorch.replay.draws import COINS, Slot, rate_given
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.stacks import Stack
@@ -189,10 +189,20 @@ class Ledger:
         given = [part for part in done.args if isinstance(part, int | float) and not isinstance(part, bool)]
         if done.name not in noise.SCALING or len(given) != 1:
             return None
-        slot = self.slot(done.where, done.name, "number")
+        slot = self.slot(done.where, done.name, "scale")
         self._factors[slot] = own = float(given[0])
         other = None if self.reference is None else self.reference._factors.get(slot)
         return None if other is None or other == own else (other, own)
+
+    def divided(self, done: Operation) -> Divided | None:
+        """Whether a result is divided by a number that is one more, or one less, with the record."""
+        numbers = self.other_number(done)
+        if numbers is None or not all(numbers):
+            return None
+        before, own = numbers if done.name.startswith("div") else (1 / one for one in numbers)
+        counts = round(before), round(own)
+        near = abs(before - counts[0]) + abs(own - counts[1]) < traces.TOLERANCE
+        return Divided(done.where, counts) if near and abs(counts[0] - counts[1]) == 1 else None
 
     def compare_rows(self, done: Operation, found: Cell, ragged: bool) -> None:
         """Whether records are still apart in a result, and whether one has changed the values of others."""

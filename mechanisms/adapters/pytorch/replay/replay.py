@@ -224,6 +224,8 @@ class Replay(Runs):
 
     def _last_round(self) -> float:
         """Up to which both sides start each round alike: what no noise is seen to cover moves every later record."""
+        if any(fact.words.get("early") for fact in self._facts):
+            return 0
         return 1 if {"released_without_noise", "not_followed"} & {fact.kind for fact in self._facts} else math.inf
 
     def _about_outputs(self, one: Run, other: Run) -> bool:

@@ -253,8 +253,12 @@ class Results:
         found.noised = next((cell.noised for cell in own if cell.noised), ())
         found.drowned = next((cell.drowned for cell in reversed(own) if cell.drowned), ())
         found.left, found.left_sum = next(((cell.left, cell.left_sum) for cell in own if cell.left), ((), ()))
+        if done.name in noise.SAME | noise.MOVING:
+            found.stepped = next((cell.stepped for cell in own if cell.stepped), ())
         found.carried = next((cell.carried for cell in own if cell.carried), ())
         found.copied = next((cell.copied for cell in own if cell.copied), ())
+        divided = self.ledger.divided(done) if found.summed else None
+        found.divided = divided or next((cell.divided for cell in own if cell.divided), None)
         ragged, out = any(cell.ragged for cell in own), done.out
         comparable = out.is_floating_point() or out.dtype == torch.bool
         if comparable and out.dim() and 0 < len(out) <= MOST_ROWS:

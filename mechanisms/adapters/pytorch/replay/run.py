@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from mechanisms.adapters.pytorch.replay.results import Results
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, nothing, tensors_among, variance_in
 from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number
+from mechanisms.adapters.same_draws import OF_STEP
 
 Sway = tuple[float, float]
 """Factors that numbers get in turns."""
@@ -61,6 +63,12 @@ class Run(Results, TorchDispatchMode):
         self._drawn = 0
         """Independent numbers that noise has been made of."""
         self.lost: list[str] = []
+        self.steps: dict[Stack, collections.Counter[int | str]] = collections.defaultdict(collections.Counter)
+        """Where weights were changed by data without noise, and how often each."""
+        self.covered_steps: dict[Stack, None] = {}
+        """Where weights were changed by what has noise."""
+        self.early: Stack = ()
+        """The first such place, if it came before all noise."""
         self.reads = Reads(bank.place, self.ledger)
         self._chosen = False
         """Whether something was drawn that chooses the first batch."""
@@ -84,7 +92,11 @@ class Run(Results, TorchDispatchMode):
                 cell = self._release(value, cell, terms, self._told_before[name])
             else:
                 self.releases.keep_told(name, value, cell)
-        self.outputs[name] = Output(value.clone(), None if cell is None else dataclasses.replace(cell), terms)
+        own = None if cell is None else dataclasses.replace(cell)
+        if own is not None and OF_STEP in name:
+            # an optimizer is about to take it
+            own.stepped = self._stepped([own], stack(), name.partition(OF_STEP)[0])
+        self.outputs[name] = Output(value.clone(), own, terms)
         self.releases.close(frozenset() if cell is None else cell.draws)
         if cell is not None:
             self.releases.put_out(cell)
@@ -255,7 +267,26 @@ class Run(Results, TorchDispatchMode):
             cell = self._joined(done)
             if writes and not covers(result):
                 cell = merged(cell, self.memory.get(result), result, where)
+            if writes and isinstance(result, torch.nn.Parameter):
+                self._step(done, cell)
             self.memory.put(result, cell)
+
+    def _step(self, done: Operation, cell: Cell) -> None:
+        """A weight is changed in its place."""
+        before = done.cell(done.out)
+        by = [own for part, own in done.pairs if part is not done.out]
+        stepped = self._stepped(by, done.where, done.out.untyped_storage()._cdata)
+        cell.stepped = (() if before is None else before.stepped) or stepped
+
+    def _stepped(self, by: list[Cell], where: Stack, weight: int | str) -> Stack:
+        """Where a weight is changed, if it is by data without noise."""
+        if any(own.data and own.summed for own in by):
+            self.steps[where][weight] += 1
+            self.early = self.early or (() if self.ledger.phase else where)
+            return where
+        if any(own.covered for own in by):
+            self.covered_steps[where] = None
+        return ()
 
     def _number(self, pairs: list[tuple[torch.Tensor, Cell]], where: Stack) -> None:
         for part, cell in pairs:

@@ -1,0 +1,78 @@
+"""Sums that are divided by the batch's own size before they get noise that is not."""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import numpy as np
+import pytest
+
+from audit.diagnosis.explain import explain
+from mechanisms import Neighbours, callable_step
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+CLIP, NOISE, EXPECTED, COLUMNS = 0.5, 1.0, 8, 6
+
+
+def explained(step):
+    x = torch.tensor(np.random.default_rng(0).normal(size=(9, COLUMNS)), dtype=torch.float32)
+    pair = Neighbours(without=x[:8], with_record=x, relation="add_remove")
+    return explain(callable_step(step), pair, key=jax.random.key(3), noise_multiplier=NOISE, clip=CLIP)
+
+
+def noise():
+    return CLIP * NOISE * torch.randn(COLUMNS) / EXPECTED
+
+
+def clipped(rows):
+    return rows * (CLIP / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0)
+
+
+def batch(seed, data):
+    torch.manual_seed(seed)
+    return data[torch.rand(len(data)) < 0.5]
+
+
+def by_length(seed, data):
+    rows = batch(seed, data)
+    total = clipped(rows).sum(0)
+    mean = total / max(1, len(rows))  # wrong
+    return mean + noise()
+
+
+def by_one_over_it(seed, data):
+    rows = batch(seed, data)
+    share = 1 / max(1, len(rows))
+    mean = clipped(rows).sum(0) * share  # wrong
+    return mean + noise()
+
+
+def by_a_tensor(seed, data):
+    torch.manual_seed(seed)
+    taken = (torch.rand(len(data)) < 0.5).float()
+    total = (clipped(data) * taken[:, None]).sum(0)
+    mean = total / taken.sum().clamp(min=1)  # wrong
+    return mean + noise()
+
+
+@pytest.mark.parametrize("step", [by_length, by_one_over_it, by_a_tensor])
+def test_the_line_that_divides_stands_first(step):
+    source, start = inspect.getsourcelines(step)
+    line = start + next(at for at, text in enumerate(source) if "# wrong" in text)
+    first = explained(step).findings[0]
+    assert first.lines[0] == (__file__, line)
+    if step is by_a_tensor:
+        assert "through their number" in first.says
+        return
+    assert f"moves the mean at test_explain_torch_divided.py:{line}" in first.says
+    assert "is divided by the number of records (" in first.says
+
+
+def by_the_expected_size(seed, data):
+    return clipped(batch(seed, data)).sum(0) / EXPECTED + noise()
+
+
+def test_a_fixed_divisor_is_right():
+    assert not explained(by_the_expected_size).findings
