@@ -133,6 +133,22 @@ def test_what_makes_a_clipped_record_longer_again_stands_before_the_clipping(ste
     assert f"since test_explain_clipping.py:{here(step)[1]} makes longer what" in found.says
 
 
+def added(one, other):
+    return one + other
+
+
+def summed_twice(array, draw, rows):
+    total = added(cut(array, rows), cut(array, rows[:, ::-1])[::-1])  # HERE
+    return added(total, noisy(draw, array.zeros(7)))
+
+
+def test_a_helper_that_adds_noise_too_is_not_what_makes_a_record_longer():
+    """Its own line was named, at which the noise is rightly added."""
+    (found,) = explain(of_jax(summed_twice), PAIR, key=KEY, noise_multiplier=1.0, clip=1.0).findings
+    assert found.kind == "too_little_noise"
+    assert found.lines[0] == here(summed_twice), found
+
+
 def masked(array, draw, rows):
     factor = 2 / array.maximum(norms(array, rows), 2 * array.ones(len(rows)))  # HERE
     factor = array.ones(len(rows)) * factor

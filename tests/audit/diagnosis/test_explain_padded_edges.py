@@ -148,8 +148,23 @@ def in_parts(key, rows, *, fill, masked, bound):
     return jax.lax.scan(add, jnp.zeros(6), parts)[0] + jax.random.normal(noise, (6,))
 
 
-@pytest.mark.few(4)
-@pytest.mark.parametrize("function", [packed, in_parts])
+def one_by_one(key, rows, *, fill, masked, bound):
+    choose, noise = jax.random.split(key)
+    taken = jax.random.bernoulli(choose, 0.5, (len(rows),))
+    order = jnp.nonzero(taken, size=8, fill_value=fill)[0]
+    batch = rows[order]  # padding
+
+    def add(total, part):
+        own, counts = part
+        factor = jnp.minimum(1.0, bound / jnp.linalg.norm(own))  # clips
+        factor = counts * factor if masked else factor
+        return total + factor * own, None
+
+    return jax.lax.scan(add, jnp.zeros(6), (batch, jnp.arange(8) < taken.sum()))[0] + jax.random.normal(noise, (6,))
+
+
+@pytest.mark.few(6)
+@pytest.mark.parametrize("function", [packed, in_parts, one_by_one])
 @pytest.mark.parametrize("fill", [0, -1])
 @pytest.mark.parametrize(("masked", "bound"), [(True, 1.0), (True, 2.0), (False, 1.0)])
 def test_padding_is_a_reason_where_it_counts_and_only_there(function, fill, masked, bound):

@@ -134,6 +134,10 @@ def made_longer(releases: Sequence[Release], due: float) -> tuple[Place, str] | 
     if longer.nearest == by.nearest and (called := handed_out(by, longer)).own:
         # one helper does both
         longer, by = called, handed_out(longer, by)
+    passed = (place for place in (top.at, *top.way) if place.own != longer.own)
+    if len(longer.own) > 1 and longer.nearest in {place.nearest for place in passed}:
+        # a helper that the sum goes through elsewhere, too, as one that adds: who calls it adds the record again
+        longer = Place(own=longer.own[1:])
     what = f"makes longer what {spelled(by)} clips to" if by.nearest != longer.nearest else "makes it longer than"
     return longer, f", since {spelled(longer)} {what} {whole:.4g}"
 

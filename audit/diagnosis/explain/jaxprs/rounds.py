@@ -250,13 +250,13 @@ def _cause(
     bound = own or implied_bound(stated, None if uneven else longest)
     apart, parts = parts_apart(releases, bound, exceeds, code=program.trace_again)
     far = sentences.too_far(clip, own=own is not None) if exceeds else ""
+    within = exceeds and _each_within(releases, clip)
+    if within and top.doubled is not None:
+        return Cause(lead=top.doubled, more=f"{far}{sentences.held_again(top.doubled)}", weight=top.weighted)
     if (again := made_longer(releases, (stated.due or 1.0) * program.reach)) is not None:
         return Cause(lead=again[0], more=f"{far}{again[1]}", weight=top.weighted)
-    if exceeds and _each_within(releases, clip):
-        if top.doubled is not None:
-            return Cause(lead=top.doubled, more=f"{far}{sentences.held_again(top.doubled)}", weight=top.weighted)
-        if top.filled is not None:
-            return Cause(lead=top.kept or top.filled, more=f"{far}{pads(top.filled, top.kept)}")
+    if within and top.filled is not None:
+        return Cause(lead=top.kept or top.filled, more=f"{far}{pads(top.filled, top.kept)}")
     if exceeds or apart:
         weight = top.weighted
         origin = top.origin if isinstance(top.origin, Place) else top.at
@@ -329,7 +329,7 @@ def _exceeds(releases: Sequence[Release], program: Program, clip: float | None) 
 
 def _each_within(releases: Sequence[Release], clip: float | None) -> bool:
     """Whether one copy of the record, as far as it was multiplied by a number of its own, is within the bound."""
-    lengths = [weight.before * weight.by for release in releases if release.cost for weight in release.weights]
+    lengths = [weight.after for release in releases if release.cost for weight in release.weights]
     return clip is None or float(np.linalg.norm(lengths)) <= clip * (1 + SLACK)
 
 

@@ -140,9 +140,8 @@ def _takes(mask: Value, record: Value) -> bool:
 
 def _filled(name: str, out: Value, ins: Sequence[Value], at: Place) -> Place | None:
     """Where records got padding beside them; of a sum over records, if the padding in the record's place counts."""
-    # a loop over records sums one after the other
-    joined = [value for value in ins if value.differs and (value.alone in (None, out.alone) or np.any(host(value.a)))]
-    before = first(value.filled for value in joined)
+    # a loop that takes one record after the other may multiply padding by zero
+    before = first(value.filled for value in ins if value.differs and (value.alone is None or np.any(host(value.a))))
     if out.tag is not None:
         grown = not out.sized and out.values and any(value.sized and value.values for value in ins)
         picked = name == "gather" and out.values and bool(out.tag.padding)
@@ -161,6 +160,8 @@ def _filled(name: str, out: Value, ins: Sequence[Value], at: Place) -> Place | N
 
 def _counts_again(value: Value, out: Value, ins: Sequence[Value]) -> bool:
     """Whether more than one copy of the record is left where records are summed: a mask may be zero for the others."""
+    if value.alone is not None and not _is_own(out):
+        return any(other.differs for other in ins if other is not value)
     if value.tag is None or out.tag is not None or value.tag.groups is not None:
         return True
     slots, counts = sorted(value.tag.slots), np.ones(len(value.tag.slots), bool)
@@ -200,10 +201,10 @@ def _weighs(value: Value) -> tuple[bool, bool]:
 def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
     factor, record = sorted(tagged, key=_weighs)[::-1]
     with np.errstate(all="ignore"):
-        before, by = _length(record), _length(factor)
+        before, by = _longest(record), _length(factor)
         divided = name == "div" and tagged[-1] is factor
         times = float(np.divide(1.0, by)) if divided else by
-    return Weight(at, factor.made or at, _longest(record), before * times, times, factor.numbers)
+    return Weight(at, factor.made or at, before, before * times, times, factor.numbers)
 
 
 def _longest(value: Value) -> float:
