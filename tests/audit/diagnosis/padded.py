@@ -56,6 +56,25 @@ def sorted_step(key, data, *, places=None, scale=NOISE, clip=clipped, taking="ta
     return total + CLIP * scale * jax.random.normal(second, total.shape)
 
 
+def cut_step(key, data, *, places=12, scale=NOISE, clip=clipped, by_number=False):
+    """The same where empty rows, or numbers of the first record, stand behind all records and what is too much is cut.
+
+    Which places count is told by their number.
+    """
+    first, second = jax.random.split(key)
+    taken = jax.random.bernoulli(first, RATE, (len(data[0]),))
+    order = jnp.argsort(~taken, stable=True)
+    if by_number:
+        order = jnp.concatenate([order, jnp.zeros(places, order.dtype)])[:places]
+        batch = tuple(column[order] for column in data)
+    else:
+        batch = tuple(
+            jnp.concatenate([column[order], jnp.zeros((places, *column.shape[1:]))])[:places] for column in data
+        )
+    weight = (jnp.arange(places) < taken.sum()).astype(jnp.float32)
+    return weight @ clip(gradients(WEIGHTS, batch)) + CLIP * scale * jax.random.normal(second, WEIGHTS.shape)
+
+
 def mean_clipped(key, data):
     """The gradient of a sorted batch's mean loss, clipped as a whole."""
     first, second = jax.random.split(key)
@@ -116,11 +135,18 @@ SORTED = {
     "cut": functools.partial(sorted_step, places=7),
 } | {taking: functools.partial(sorted_step, taking=taking) for taking in (*PUBLIC, "in an order")}
 SORTED["by a column"] = marked_first
+SORTED["padded and cut"] = cut_step
+SORTED["numbers padded and cut"] = functools.partial(cut_step, by_number=True)
 SORTED_FAULTY = {
     "too_little_noise": functools.partial(sorted_step, places=12, scale=0.8 * NOISE),
     "records_mixed_before_sum": functools.partial(sorted_step, places=12, clip=together),
     "not_clipped": functools.partial(sorted_step, places=12, clip=lambda found: found),
     "clipped_after_sum": mean_clipped,
+}
+CUT_FAULTY = {
+    "too_little_noise": functools.partial(cut_step, scale=0.8 * NOISE),
+    "records_mixed_before_sum": functools.partial(cut_step, clip=together),
+    "not_clipped": functools.partial(cut_step, clip=lambda found: found),
 }
 NOT_JUDGED = {
     taking: functools.partial(sorted_step, places=12, parts=3, taking=taking)

@@ -59,6 +59,13 @@ def test_faults_of_a_sorted_batch_are_found(kind, seed):
     assert [one.kind for one in found][:1] == [kind], found
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", padded.CUT_FAULTY)
+def test_faults_of_a_sorted_batch_with_empty_rows_behind_it_that_are_cut_are_found(kind, seed):
+    found = told(padded.CUT_FAULTY[kind], seed).findings
+    assert [one.kind for one in found][:1] == [kind], found
+
+
 MIDDLE = [("reversed", 2), ("permutation", 2), ("by their number", 2), ("filled up", 2)]
 """Seeds with which the record does not stand at the end of its batch."""
 

@@ -79,17 +79,24 @@ def inserted(tag: Tag, a: Any, b: Any, *, padded: bool) -> Tag:
 def lined_up(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any, b: Any) -> Any:
     """Side a with the first of its empty places moved to where the record stands on side b, if that is not the last.
 
-    N and N + 1 records were packed, and fill as many places now. What follows each place by itself sees the same rows.
+    N and N + 1 records were packed, and fill as many places now: because they got as many, or because what is too much
+    is cut off, and that is an empty place. What follows each place by itself sees the same rows.
     """
-    tag = ins[0].tag if name in FILLING else None
+    tag = ins[0].tag if name in FILLING or name == "slice" else None
     if tag is None or len(tag.slots) != 1 or tag.padding or np.shape(a) != np.shape(b):
         return a
-    last, low = np.shape(ins[0].a)[tag.axis], params["padding_config"][tag.axis][0] if name == "pad" else 0
-    if not _fills_up(name, params, 0, ins[0], tag) or min(tag.slots) == last:
-        return a
-    rows = np.moveaxis(np.asarray(a), tag.axis, 0)
-    order = np.insert(np.delete(np.arange(len(rows)), low + last), low + min(tag.slots), low + last)
-    return np.moveaxis(rows[order], 0, tag.axis)
+    rows, slot = np.moveaxis(np.asarray(a), tag.axis, 0), min(tag.slots)
+    if name == "slice":
+        low, last = 0, len(rows) - 1
+        if slot >= last or np.any(rows[last]):
+            return a
+    else:
+        last, low = np.shape(ins[0].a)[tag.axis], params["padding_config"][tag.axis][0] if name == "pad" else 0
+        if not _fills_up(name, params, 0, ins[0], tag) or slot == last:
+            return a
+    order = np.insert(np.delete(np.arange(len(rows)), low + last), low + slot, low + last)
+    moved = np.moveaxis(rows[order], 0, tag.axis)
+    return moved if name != "slice" or _in_line(name, params, ins[0], moved, b) else a
 
 
 def _equal_rows(one: np.ndarray, other: np.ndarray, tolerance: float) -> np.ndarray:
@@ -111,7 +118,8 @@ def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any
         return _gathered(params, ins, a, b)
     place, value = tagged[0]
     tag = value.tag
-    if tag is None or tag.fold > 1 or (value.sized and not _fills_up(name, params, place, value, tag)):
+    filled = not value.sized or (tag is not None and _fills_up(name, params, place, value, tag))
+    if tag is None or tag.fold > 1 or not (filled or _in_line(name, params, value, a, b)):
         return None
     if tag.groups is not None or name == "reshape":
         found = _in_groups(name, params, ins, place, tag, np.shape(a))
@@ -194,6 +202,18 @@ def _fills_up(name: str, params: dict[str, Any], place: int, value: Value, tag: 
     """Whether records, or numbers for each of them, get empty places behind them."""
     along = name == "pad" or (name == "concatenate" and params["dimension"] == tag.axis)
     return along and place == 0 and not tag.padding and value.sized
+
+
+def _in_line(name: str, params: dict[str, Any], value: Value, a: Any, b: Any) -> bool:
+    """Whether the first rows of both sides are alike but for the record's, where the smaller side has an empty one."""
+    tag = value.tag
+    if name != "slice" or tag is None or tag.padding or tag.groups is not None or not value.values:
+        return False
+    if params["start_indices"][tag.axis] or params["strides"] or max(tag.slots) >= np.shape(a)[tag.axis]:
+        return False
+    slots = sorted(tag.slots)
+    one, other = (np.delete(host(side), slots, tag.axis) for side in (a, b))
+    return np.array_equal(one, other) and not np.any(np.take(host(a), slots, tag.axis))
 
 
 def _copies(name: str, ins: Sequence[Value]) -> bool:
