@@ -11,6 +11,7 @@ from audit.commands.compare import EXIT_NOT_COMPARED
 from audit.commands.json_output import print_json
 from audit.commands.run import suite_of, with_seed
 from audit.report.escaping import printable
+from audit.suites.exit_codes import EXIT_BAD_INPUT
 from audit.suites.suite import AuditSpec, Suite, SuiteError
 from audit.trials.disk_cache import laws_kept
 from audit.trials.library_files import relative
@@ -33,14 +34,21 @@ PROGRAM = (
 def execute(arguments: argparse.Namespace) -> int:
     """Replay every audit's code, or that of the one that is named, unless ``--records`` have lines of it already.
 
-    1 if anything looks wrong where it should not, else 4 if some code was not judged, else 0.
+    An audit that is refused, such as for a claim that counts other steps, is reported, and the others go on. 1 if anything
+    looks wrong where it should not, else 2 if an audit was refused, else 4 if some code was not judged, else 0.
     """
     suite = with_seed(suite_of(arguments), arguments.seed)
     from audit.diagnosis.explain import explain
     from audit.diagnosis.explain.dispatch import diagnosed
     from audit.diagnosis.explain.findings import NEVER_SEEN
     from audit.suites.build import build_suite
-    from audit.suites.run import audit_key
+    from audit.suites.run import AuditError, audit_key, placed
+
+    refused: list[AuditSpec] = []
+
+    def refuse(spec: AuditSpec, error: Exception) -> None:
+        refused.append(spec)
+        print(printable(str(error)), file=sys.stderr, flush=True)
 
     told: dict[str, Explanation] = {}
     wanted = _wanted(suite, arguments.audit)
@@ -51,14 +59,18 @@ def execute(arguments: argparse.Namespace) -> int:
             said = PROGRAM.format(diagnosed(*(spec.mechanism for spec in programs)))
             print(printable(f"{', '.join(spec.name for spec in programs)}: {said}"))
     known = _known(arguments.records)
-    built = {
-        audit.spec.name: audit for audit in build_suite(suite, [spec for spec in wanted if spec.name not in known])
-    }
-    for spec in wanted:
+    fresh = build_suite(suite, [spec for spec in wanted if spec.name not in known], unbuilt=refuse)
+    built = {audit.spec.name: audit for audit in fresh}
+    for spec in [spec for spec in wanted if spec not in refused]:
         if audit := built.get(spec.name):
-            told[spec.name] = explain(
-                audit.mechanism, audit.neighbours, key=audit_key(suite.seed, spec.name), claim=audit.claim
-            )
+            try:
+                with placed(spec, remedy=""):
+                    told[spec.name] = explain(
+                        audit.mechanism, audit.neighbours, key=audit_key(suite.seed, spec.name), claim=audit.claim
+                    )
+            except AuditError as error:
+                refuse(spec, error)
+                continue
             _annotate(spec, told[spec.name])
         else:
             told[spec.name] = known[spec.name]
@@ -66,12 +78,14 @@ def execute(arguments: argparse.Namespace) -> int:
             print(printable(_text(spec, told[spec.name], drawn=spec.name in known)))
     if any(one.followed or one.suspicions for one in told.values()) and not arguments.json and not arguments.quiet:
         print(NEVER_SEEN)
+    wanted = [spec for spec in wanted if spec not in refused]
     if arguments.sarif:
         _write_sarif([(spec, told[spec.name]) for spec in wanted], arguments.sarif)
     if arguments.json:
         print_json({name: _plain(explanation) for name, explanation in told.items()})
     followed = [spec for spec in wanted if spec not in programs]
-    return _code([(spec, told[spec.name]) for spec in followed]) if followed else NOT_JUDGED
+    code = _code([(spec, told[spec.name]) for spec in followed]) if followed else NOT_JUDGED
+    return EXIT_BAD_INPUT if refused and code != FOUND else code
 
 
 def _code(told: list[tuple[AuditSpec, Explanation]]) -> int:
@@ -136,10 +150,7 @@ def _text(spec: AuditSpec, explanation: Explanation, *, drawn: bool) -> str:
         return f"{spec.name}: {said[0]}"
     lines = [f"{spec.name}{' (replayed by the run)' if drawn else ''}:", *(f"  {line}" for line in said)]
     if explanation.suspicions and not drawn:
-        trials = f"{spec.trials:,} trials"
-        lines.append(
-            f"  These are suspicions, not a verdict: `dpsgd-audit run` draws {trials} of this audit and judges it."
-        )
+        lines.append("  These are suspicions, not a verdict: only the trials that `dpsgd-audit run` draws judge.")
     return "\n".join(lines)
 
 

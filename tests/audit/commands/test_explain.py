@@ -59,7 +59,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_suspicion_is_named_with_its_line_and_with_the_trials_that_would_test_it(folder, capsys):
+def test_a_suspicion_is_named_with_its_line_and_is_no_verdict(folder, capsys):
     assert cli.main(["explain", "suite.toml", "--audit", "half", "--sarif", "half.sarif"]) == 1
     (run,) = json.loads((folder / "half.sarif").read_text())["runs"]
     (place,) = run["results"][0]["locations"]
@@ -68,7 +68,7 @@ def test_a_suspicion_is_named_with_its_line_and_with_the_trials_that_would_test_
     said = capsys.readouterr().out
     assert "not_clipped" in said
     assert "steps_with_a_line.py:7" in said
-    assert "draws 200 trials of this audit and judges it" in said
+    assert "not a verdict: only the trials that `dpsgd-audit run` draws judge" in said
     assert "Not seen by a replay" in said
 
 
@@ -171,6 +171,36 @@ def test_code_of_which_nothing_is_followed_takes_one_line(folder, monkeypatch, c
     monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: told)
     assert cli.main(["explain", "suite.toml", "--audit", "half"]) == 4
     assert capsys.readouterr().out == "half: Not judged: f draws nothing with PyTorch.\n"
+
+
+REFUSED = """
+[[audit]]
+name = "steps"
+mechanism = { function = "steps_with_a_line:right" }
+[[audit]]
+name = "unbuilt"
+mechanism = { function = "steps_with_a_line:missing" }
+[[audit]]"""
+
+
+@pytest.mark.parametrize(("found", "code"), [((), 2), (("wrong",), 1)])
+def test_an_audit_that_is_refused_is_reported_and_the_others_are_replayed(folder, monkeypatch, capsys, found, code):
+    """One whose claim counts other steps ended the command, and nobody looked at those behind it."""
+
+    def replayed(mechanism, *_, **__):
+        if mechanism.name == "right":
+            raise ValueError("the claim counts 2 steps, and the training takes 3.")
+        return Explanation(findings=tuple(Finding(kind=Kind.NOT_CLIPPED, lines=(), says=says) for says in found))
+
+    monkeypatch.setattr("audit.diagnosis.explain.explain", replayed)
+    text = SUITE[: SUITE.rindex("[[audit]]")].replace("[[audit]]", REFUSED)
+    (folder / "suite.toml").write_text(text)
+    assert cli.main(["explain", "suite.toml", "--sarif", "lines.sarif"]) == code
+    said = capsys.readouterr()
+    assert "audit 'steps' failed: the claim counts 2 steps, and the training takes 3." in said.err
+    assert "has no 'missing'" in said.err
+    assert said.out.startswith("half:")
+    assert (folder / "lines.sarif").exists()
 
 
 def test_an_audit_that_the_suite_does_not_have_is_named(folder, capsys):
