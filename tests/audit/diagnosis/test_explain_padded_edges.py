@@ -181,3 +181,29 @@ def test_padding_is_a_reason_where_it_counts_and_only_there(function, fill, mask
     else:
         assert found.findings[0].lines[0] == line(function, "# clips" if masked else "# padding")
         assert all("padding" not in one.says and "more than once" not in one.says for one in found.findings) == masked
+
+
+def noisy_unless_empty(key, rows, *, form):
+    choose, noise = jax.random.split(key)
+    taken = jax.random.uniform(choose, (len(rows),)) < 0.5
+    drawn = jax.random.normal(noise, (6,))
+    total = (taken[:, None] * clipped(rows)).sum(0)
+    deviation = jnp.where(taken.sum() > 0, 1.0, 0.0 if form == "where" else 1.0)
+    return total + deviation * drawn
+
+
+@pytest.mark.parametrize("form", ["where", "right"])
+def test_noise_that_an_empty_batch_lacks_is_found_whoever_is_in_the_batch(form):
+    """Where others were in the batch of every run it was not judged."""
+    claim = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0)
+
+    def step(key, rows):
+        return noisy_unless_empty(key, rows, form=form)
+
+    for seed in range(3):
+        pair = mechanisms.pair(ROWS[:5], ROWS[:6], relation="add_remove")
+        found = explain(step, pair, key=jax.random.key(seed), clip=1.0, claim=claim)
+        if form == "right":
+            assert found.suspicions == ()
+        else:
+            assert found.findings[0].kind in ("released_without_noise", "noise_scale_from_data")

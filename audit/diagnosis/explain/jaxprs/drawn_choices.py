@@ -67,6 +67,8 @@ class Forced:
         self.draws.append(at)
         self.compared = self.compared or (at if name == COINS else None)
         changed = self._changed(name, ins, b, axes[0])
+        if self.rest is not None and a is not b:
+            a = np.delete(changed, sorted(self.slots), axes[0])
         return (changed if a is b else a), changed
 
     def compare(self, ins: Sequence[Value], at: Place) -> None:

@@ -31,6 +31,7 @@ from audit.diagnosis.explain.jaxprs.sampled_batches import always_there, drawn_f
 from audit.diagnosis.explain.places import NOWHERE, Place, spelled
 from audit.diagnosis.explain.wrong_lengths import SLACK
 from audit.trials.threefry import fold_in
+from mechanisms.adapters.joining_rate import LARGEST_UNIFORM
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.neighbours import Neighbours
 
@@ -166,6 +167,10 @@ SHOWN_WHEN_SHORT = {Kind.NOISE_SCALE_FROM_DATA: sentences.NOISE, Kind.RECORDS_MI
 """What is true of the code whatever its records are, and what raw data meet there."""
 
 
+NO_NOISE = frozenset({Kind.NOISE_SCALE_FROM_DATA, Kind.RELEASED_WITHOUT_NOISE})
+"""What an empty batch may show."""
+
+
 OTHER_REASONS = frozenset(Kind) - {Kind.KEY_USED_TWICE, Kind.TOO_LITTLE_NOISE, Kind.NOT_FOLLOWED}
 """Findings for which a record may move a release whose batch does not hold it."""
 FOLLOWING = {Kind.RECORDS_MIXED_BEFORE_SUM: 1, Kind.CHANGED_AFTER_RELEASE: 2}
@@ -181,8 +186,20 @@ def _hidden_by_a_bound(program: Program, key: jax.Array, told: Sequence[Idle]) -
         more = f"{spelled(one.hidden)} hides it on this pair; records {1 / SHORTER:.0f} times smaller show it."
         shown = [found for found in short if SHOWN_WHEN_SHORT.get(found.kind) == one.meets]
         shown = [sentences.led(dataclasses.replace(found, says=f"{found.says} {more}"), one.hidden) for found in shown]
+        shown = shown or (_beside_nobody(program, key, one) if one.meets == sentences.NOISE else [])
         findings += shown or [sentences.idle(one.at, one.hidden, meets=one.meets)]
     return list(dict.fromkeys(findings))
+
+
+def _beside_nobody(program: Program, key: jax.Array, idle: Idle) -> list[Finding]:
+    """That noise is scaled or left out where a batch holds nobody or the record alone: numbers keep the others out."""
+    more = f"{spelled(idle.hidden)} hides it while others are in the batch; one without anybody else shows it."
+    for own, others in ((0.0, LARGEST_UNIFORM), (LARGEST_UNIFORM, 0.0)):
+        run = run_once(program, key, share=own, rest=others)
+        found = [one for one in (*run.lockstep.findings, *run.left) if one.kind in NO_NOISE]
+        if found and run.lockstep.forced is not None and run.lockstep.forced.draws:
+            return [sentences.led(dataclasses.replace(found[0], says=f"{found[0].says} {more}"), idle.hidden)]
+    return []
 
 
 def _has_a_cause(findings: Sequence[Finding]) -> bool:
