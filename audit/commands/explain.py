@@ -34,8 +34,8 @@ PROGRAM = (
 def execute(arguments: argparse.Namespace) -> int:
     """Replay every audit's code, or that of the one that is named, unless ``--records`` have lines of it already.
 
-    An audit that is refused, such as for a claim that counts other steps, is reported, and the others go on. 1 if anything
-    looks wrong where it should not, else 2 if an audit was refused, else 4 if some code was not judged, else 0.
+    An audit that is refused, such as for a claim that counts other steps, is reported, and the others go on. 1 if
+    anything looks wrong where it should not, else 2 if an audit was refused, else 4 if some code was not judged.
     """
     suite = with_seed(suite_of(arguments), arguments.seed)
     from audit.diagnosis.explain import explain
