@@ -34,6 +34,10 @@ ONCE = 0.05
 """Share of trials whose value no other has, from which on there may be noise in some of them."""
 ROOM = 8
 """Numbers of float32 for each trial that a coordinate could take, for values that come again to be no rounding."""
+MOST_TOLD = 64
+"""Coordinates, and half of the trials, that tell how many coordinates are made of others."""
+MADE_OF = 1e-4
+"""Share of the largest spread below which there is none."""
 ALL_DIFFERENT = 3
 """Equal pairs that may be due where none is found, at a probability of exp(-3)."""
 REPEATS = 8
@@ -305,17 +309,35 @@ def _farther(rows: Array) -> Array:
 
 
 def chance_of_equals(rows: Array) -> float:
-    """At most how many pairs of trials coarse noise makes equal, were its coordinates independent draws."""
+    """At most how many pairs of trials coarse noise makes equal, were its coordinates independent draws.
+
+    Of coordinates that are made of one another, as where a number is released twice, as many as there are draws.
+    """
     different = rows[different_rows(rows)[0]]
     pairs = len(different) * (len(different) - 1) / 2
     if pairs == 0:
         # one draw in all trials: as many values as coordinates say that it is not coarse
         return 1.0 if len(np.unique(rows[0])) < min(rows.shape[1], FEW_VALUES) else 0.0
     equal = [float(np.sum((counts := np.unique(own, return_counts=True)[1]) * (counts - 1) / 2)) for own in different.T]
+    equal = sorted(equal, reverse=True)[: _independent(different)]
     each = float(np.sum(np.log(np.maximum(equal, 1.0) / pairs)))
     # a product of chances is at most that of their mean, which few draws tell by all coordinates together
     mean = (sum(equal) + ALL_DIFFERENT) / (pairs * len(equal))
     return len(rows) ** 2 / 2 * math.exp(min(each, len(equal) * math.log(min(mean, 1.0))))
+
+
+def _independent(rows: Array) -> int:
+    """How many coordinates are not made of others, as their sums or in their order; all where so many are not."""
+    few = rows[: 2 * MOST_TOLD, :MOST_TOLD].astype(np.float64)
+    orders = np.argsort(np.argsort(few, axis=0), axis=0)
+    ranks = [np.linalg.matrix_rank(_standard(own), rtol=MADE_OF) for own in (few, orders)]
+    most = min(len(few) - 1, few.shape[1])
+    return rows.shape[1] if min(ranks) >= most else max(1, min(ranks))
+
+
+def _standard(rows: Array) -> Array:
+    centred = rows - rows.mean(axis=0)
+    return centred / np.maximum(centred.std(axis=0), 1e-300)
 
 
 def _distinct(rows: Array) -> int:

@@ -190,3 +190,15 @@ def test_rounded_or_cut_noise_repeats_rightly(name, law):
     for seed in range(20):
         drawn = getattr(np.random.default_rng(seed), law)(size=(2, 1000))
         assert ASKED(*ROUNDED[name](drawn), cut=True, risk=1e-6) is None, seed
+
+
+@pytest.mark.parametrize("made", [lambda o: [o, o], lambda o: [o, 2 * o + 1, -o], lambda o: [o, np.exp(o)]])
+def test_one_float32_number_in_several_forms_is_equal_in_two_trials_by_chance(made):
+    """Its coordinates were taken for independent ones, and two trials for one that came again."""
+    drawn = np.random.default_rng(5).normal(size=(2, 10, 20_000)).astype(np.float32)
+    alike = [np.stack(made(own), axis=1) for own in drawn.reshape(-1, 20_000)]
+    assert sum(len(np.unique(rows, axis=0)) < len(rows) for rows in alike) > 5
+    assert not any(
+        trials_alike(*rows, continuous=True, cut=False, plus_noise=True, risk=0.05)
+        for rows in zip(alike[::2], alike[1::2], strict=True)
+    )
