@@ -149,6 +149,24 @@ def test_a_helper_that_adds_noise_too_is_not_what_makes_a_record_longer():
     assert found.lines[0] == here(summed_twice), found
 
 
+def by_part_of_its_length(array, draw, rows, *, measured=slice(5), bound=1.0):
+    lengths = array.sqrt((rows[:, measured] ** 2).sum(1))  # HERE
+    factor = bound / array.maximum(lengths, bound * array.ones(len(rows)))
+    return [noisy(draw, (factor[:, None] * part).sum(0)) for part in (rows[:, :5], rows[:, 5:])]
+
+
+@pytest.mark.parametrize("right", [{"measured": slice(None)}, {"measured": slice(None), "bound": 1.005}, {}], ids=str)
+def test_a_length_that_leaves_out_small_tensors_is_found_where_the_noise_suffices_for_this_record(right):
+    """Nothing was found: the record moved the release by 1.003 where 1 was stated."""
+    rows = np.concatenate([ROWS[:-1], [[3.0, 3.0, 3.0, 3.0, 3.0, 0.4, 0.4]]]).astype("f4")
+    step = of_jax(lambda array, draw, rows: by_part_of_its_length(array, draw, rows, **right))
+    told = explain(step, mechanisms.pair(rows[:-1], rows), key=KEY, noise_multiplier=1.0, clip=1.0)
+    assert [found.kind for found in told.findings] == ([] if right else ["not_clipped"])
+    if not right:
+        assert told.findings[0].lines[0] == here(by_part_of_its_length)
+        assert "leaves out 1 of 2 tensors (of 2 numbers)" in told.findings[0].says
+
+
 def masked(array, draw, rows):
     factor = 2 / array.maximum(norms(array, rows), 2 * array.ones(len(rows)))  # HERE
     factor = array.ones(len(rows)) * factor

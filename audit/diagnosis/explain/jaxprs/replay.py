@@ -16,6 +16,7 @@ from audit.diagnosis.explain.jaxprs.equations import CannotFollowError
 from audit.diagnosis.explain.jaxprs.facts import Idle
 from audit.diagnosis.explain.jaxprs.further_looks import clipped_together, cut_too_late, looked_again
 from audit.diagnosis.explain.jaxprs.joint_law import not_drawn_one_by_one
+from audit.diagnosis.explain.jaxprs.left_out import left_out
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.rounds import (
     ROUNDS_TOGETHER,
@@ -113,6 +114,9 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     # one leaf's noise says more than the mean over all of them
     short = short_leaves(by_round(program, longest).values(), stated.due)
     findings += short or too_little_noise(program, runs, stated)
+    if not _has_a_cause(findings):
+        rounds = [releases for run in runs for releases in by_round(program, run).values()]
+        findings += next((found for own in rounds if (found := left_out(own, stated.clip))), [])
     if program.can_be_scaled and not (brief or _has_a_cause(findings)):
         findings += cut_too_late(program, key, runs, stated)
     if OTHER_REASONS.isdisjoint(one.kind for one in findings):
