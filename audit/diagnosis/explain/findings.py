@@ -192,7 +192,26 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
         if one.kind != Kind.NOT_FOLLOWED or not one.lines or not any(lines.issuperset(one.lines) for lines in told)
     ]
     order = list(Kind)
-    return tuple(sorted(unique, key=lambda one: order.index(one.kind)))
+    return tuple(sorted(_one_key(unique), key=lambda one: order.index(one.kind)))
+
+
+def _one_key(findings: Iterable[Finding]) -> Iterable[Finding]:
+    """What one line's key makes of several draws in one finding, where the same is said of each."""
+    told: dict[object, Finding] = {}
+    for one in findings:
+        draw = spelled(Place(own=one.lines[1:2]))
+        alike: object = one
+        if one.kind == Kind.KEY_USED_TWICE and one.lines[1:] and draw in one.says:
+            alike = one.lines[0], one.says.replace(draw, "")
+        before = told.get(alike)
+        if before is None:
+            told[alike] = one
+        elif draw not in before.says:
+            lines = tuple(dict.fromkeys((*before.lines, *one.lines)))
+            told[alike] = dataclasses.replace(before, lines=lines, says=f"{before.says} The same holds for {draw}.")
+        else:
+            told[one] = one
+    return told.values()
 
 
 def _at(lines: tuple[Frame, ...]) -> str:

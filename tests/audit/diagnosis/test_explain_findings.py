@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 
 import jax
@@ -98,6 +99,19 @@ def test_a_terminal_shows_the_kind_the_lines_and_the_rounds():
     assert "Not judged: a loop depends on data." in text
     assert "      1            2                3         1.5" in text
     assert [one.kind for one in told.suspicions] == [Kind.RANDOMNESS_FROM_DATA]
+
+
+def test_two_draws_that_one_line_gives_the_same_key_are_one_finding():
+    lead, draws = ("/home/me/train.py", 12), [("/home/me/noise.py", 3), ("/home/me/batches.py", 7)]
+    told = [
+        found(Kind.KEY_USED_TWICE, first=place([draw]), second="the same line", how=" (each time)") for draw in draws
+    ]
+    told = [dataclasses.replace(one, lines=(lead, *one.lines)) for one in told]
+    (both,) = ranked(told)
+    assert both.lines == (lead, *draws)
+    assert both.says == f"{told[0].says} The same holds for batches.py:7."
+    other = dataclasses.replace(told[1], lines=(("/home/me/train.py", 20), *told[1].lines[1:]))
+    assert len(ranked([told[0], other])) == 2
 
 
 def test_a_place_that_is_not_known_is_said_to_be():

@@ -216,7 +216,7 @@ class Lockstep:
         out = labelled(
             name, params, place, a, b, ins, which=which, counts=self.counts, group=self.group, derived=derived
         )
-        if out.a is not a and name in (*FILLING, "slice"):
+        if out.a is not a and (name in FILLING or (name == "slice" and out.values)):
             self.lined_up = self.lined_up or place
         if any(value.tag is not None for value in ins):
             self._met_records.update(value.fixed.nearest for value in ins if value.fixed is not None)
