@@ -21,6 +21,7 @@ NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
 SAMPLERS = "torch/utils/data/sampler.py"
 """The file of PyTorch's whose classes give loaders their batches."""
+PARTS = re.compile(r"size|micro|chunk|group|part", re.IGNORECASE)
 OPTIMIZERS = "torch/optim/"
 RATES = re.compile(r"rate|prob|frac|ratio|sampl|(^|_)[pq](_|$)", re.IGNORECASE)
 
@@ -125,6 +126,27 @@ def optimizer_at(code: Callable[[], object], step: places.Place) -> places.Place
     with calls_told_to(watch):
         code()
     return found[0] if found else places.NOWHERE
+
+
+def parts_of_more(code: Callable[[], object], origin: places.Place) -> tuple[str, places.Place] | None:
+    """How large the parts are into which the function of a line cuts a batch, as it is told, and where that is said.
+
+    None where it is told of no number above one under such a name.
+    """
+    functions = {*map(places.function_around, origin.own[:1])}
+    found: list[tuple[str, places.Place]] = []
+
+    def watch(frame: FrameType, event: str, _: Any) -> None:
+        own = frame.f_code
+        if event != "call" or found or (own.co_filename, own.co_firstlineno) not in functions or not callers(frame):
+            return
+        given = {name: frame.f_locals[name] for name in own.co_varnames[: own.co_argcount + own.co_kwonlyargcount]}
+        for name, value in given.items():
+            if PARTS.search(name) and isinstance(value, int) and value > 1 and _is_handed(frame, name):
+                found.append((f"{name}={value}", argument_of(places.Place(own=callers(frame)), name, value)))
+
+    tell_calls(code, watch)
+    return found[0] if found else None
 
 
 def handed_one_of(code: Callable[[], object], wrong: Sequence[float]) -> Callable[[places.Frame], bool]:

@@ -174,16 +174,23 @@ def _shows(seen: Any) -> int:
 
 
 def _noise_scale(
-    places: dict[str, Place], readers: set[Frame], handed: Callable[[Frame], bool], *, of_itself: bool
+    places: dict[str, Place],
+    readers: set[Frame],
+    again: Callable[[int], None],
+    *,
+    of_itself: bool,
+    scales: tuple[float, float] | None,
 ) -> Finding:
     """``of_itself``: the scale is made of the sum that the noise is for, so that the fault is where it is scaled."""
     at, draw = places["at"], places["draw"]
     if places["origin"] is not NOWHERE:
         told = sentences.noise_scale(places["origin"], at=at, draw=draw, what="the records")
         return sentences.led(told, at) if of_itself else told
-    return sentences.noise_scale(
-        among_records(at, readers, handed), at=at, draw=draw, what="the records or on their number"
-    )
+    number = NOWHERE
+    if scales is not None:
+        number = made_at([(functools.partial(again, side), scale) for side, scale in enumerate(scales)])
+    lead = among_records(at, readers, handed_over.handed_apart(again)) if number is NOWHERE else number
+    return sentences.noise_scale(lead, at=at, draw=draw, what="the records or on their number")
 
 
 def _with(told: Finding, more: tuple[Place, str] | None) -> Finding:
@@ -201,7 +208,7 @@ def _finding(
     if "each" in places:
         return sentences.noise_of_each(places["each"])
     if fact.kind == Kind.NOISE_SCALE_FROM_DATA:
-        return _noise_scale(places, readers, handed_over.handed_apart(again), **fact.words)
+        return _noise_scale(places, readers, again, **fact.words)
     if "read" in places:
         origin = f": {spelled(places['read'])} reads the data and decides which of them are added"
         return sentences.led(
@@ -226,7 +233,10 @@ def _finding(
         words = {name: word for name, word in fact.words.items() if name != "some"}
         return short_of_noise(**places, **words)
     if fact.kind == Kind.CLIPPED_AFTER_SUM:
-        return sentences.after_sum(**places, **fact.words, readers=readers)
+        words = {name: word for name, word in fact.words.items() if name != "parts"}
+        told = sentences.after_sum(**places, **words, readers=readers)
+        given = handed_over.parts_of_more(once_more, places["origin"]) if fact.words["parts"] else None
+        return told if given is None else _with(told, (given[1], f" {given[0]} is set at {spelled(given[1])}."))
     if fact.kind == Kind.CHANGED_AFTER_RELEASE:
         number = places.get("number", NOWHERE)
         if number is NOWHERE and "scales" in fact.words:

@@ -18,13 +18,15 @@ from audit.diagnosis.explain.places import (
     Place,
     among_records,
     function_around,
+    named_at,
+    names_read,
     place,
     spelled,
     statement_around,
     taken_apart,
 )
 from audit.diagnosis.explain.python_factors import factor_went_wrong
-from audit.diagnosis.explain.watched_code import repeated_at
+from audit.diagnosis.explain.watched_code import made_at, repeated_at
 from audit.diagnosis.explain.wrong_lengths import SLACK, each_alone
 
 
@@ -125,6 +127,12 @@ def too_little(
             if lead.library:
                 given = opacus_calls.multiplier_set(least, bounds, once_more)
                 lead, after = given or (lead, "")
+        if lead.own and not lead.library:
+            held = made_at([(functools.partial(again, 1), least)])
+            # the number by which the line makes the noise, and no other that is equal
+            read = {named_at(lead.own[0], name) for name in names_read(lead.own[0])}
+            lead = held if read & {*held.own} and _before(held, lead) else lead
+    beside = [places[name] for name in ("carried", "begun", "repeated", "several") if name in places]
     return sentences.too_little(
         known=known,
         after=after,
@@ -136,12 +144,7 @@ def too_little(
         mean="mean" in places,
         origin=places.get("mean", places["origin"]),
         draw=places["draw"],
-        beside=[
-            *sized,
-            bounded,
-            places["origin"],
-            *(places[name] for name in ("carried", "begun", "repeated", "several") if name in places),
-        ],
+        beside=[*sized, bounded, places["origin"], *beside],
         between=cost.between if uneven else None,
         cancels=bool(cost.shared),
         scale=cost.scale,
@@ -161,9 +164,13 @@ def _summed(times: float, drawn: int) -> str:
 def _left_out(at: Place, drawn: Place) -> Place:
     """The condition because of which not every batch gets a step; where batches are drawn if none stands there."""
     condition = statement_around(at, loops=False)
-    functions = {*map(function_around, condition.own)}
-    before = [frame for frame in drawn.own if function_around(frame) in functions and frame < condition.own[0]]
-    return condition if before else drawn
+    return condition if _before(drawn, condition) else drawn
+
+
+def _before(one: Place, other: Place) -> bool:
+    """Whether the function of a line calls for another place on an earlier line, or has it there."""
+    functions = {*map(function_around, other.own[:1])}
+    return any(function_around(frame) in functions and frame < other.own[0] for frame in one.own)
 
 
 def _bounds(stated: Stated, cost: Any, once_more: Callable[..., None]) -> list[float]:

@@ -48,16 +48,16 @@ def fit(dataset, seed, release):
 
 
 def too_small(total, rows):
-    deviation = 0.6 * 0.8
-    return total + deviation * torch.randn(total.shape)  # HERE
+    deviation = 0.6 * 0.8  # HERE
+    return total + deviation * torch.randn(total.shape)
 
 
 SETTINGS = {"noise": 0.6, "clip": 0.8}
 
 
 def too_small_by_settings(total, rows):
-    deviation = SETTINGS["noise"] * SETTINGS["clip"]
-    return sum([total, deviation * torch.randn(total.shape)])  # HERE
+    deviation = SETTINGS["noise"] * SETTINGS["clip"]  # HERE
+    return sum([total, deviation * torch.randn(total.shape)])
 
 
 def divided(total, rows):

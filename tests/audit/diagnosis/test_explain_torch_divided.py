@@ -1,4 +1,4 @@
-"""Sums that are divided by the batch's own size before they get noise that is not."""
+"""Sums that are divided by the size of the batch, and noise that depends on it."""
 
 from __future__ import annotations
 
@@ -76,3 +76,61 @@ def by_the_expected_size(seed, data):
 
 def test_a_fixed_divisor_is_right():
     assert not explained(by_the_expected_size).findings
+
+
+def deviation_by_length(seed, data):
+    rows = batch(seed, data)
+    deviation = CLIP * NOISE * (max(1, len(rows)) / EXPECTED) ** 0.5  # wrong
+    total = clipped(rows).sum(0)
+    return total + deviation * torch.randn(COLUMNS)
+
+
+def noise_of_each(seed, data):
+    rows = batch(seed, data)
+    each = torch.randn(len(rows), COLUMNS) * CLIP * NOISE / EXPECTED**0.5  # wrong
+    return clipped(rows).sum(0) + each.sum(0)
+
+
+def variance_for_deviation(seed, data):
+    rows = batch(seed, data)
+    variance = (CLIP * NOISE) ** 2  # wrong
+    total = clipped(rows).sum(0)
+    return total + variance * torch.randn(COLUMNS)
+
+
+def test_the_line_that_computes_a_wrong_deviation_stands_first():
+    source, start = inspect.getsourcelines(variance_for_deviation)
+    first = explained(variance_for_deviation).findings[0]
+    assert first.kind == "too_little_noise"
+    assert first.lines[0] == (__file__, start + 2)
+    assert "# wrong" in source[2]
+
+
+def in_parts(rows, size=1):
+    return torch.stack([part.sum(0) for part in rows.split(size)])
+
+
+def parts_of_two(seed, data):
+    parts = in_parts(batch(seed, data), size=2)  # wrong
+    return clipped(parts).sum(0) + CLIP * NOISE * torch.randn(COLUMNS)
+
+
+def parts_of_one(seed, data):
+    parts = in_parts(batch(seed, data), size=1)
+    return clipped(parts).sum(0) + CLIP * NOISE * torch.randn(COLUMNS)
+
+
+def test_the_line_that_asks_for_parts_of_several_records_stands_first():
+    first = explained(parts_of_two).findings[0]
+    assert first.kind == "clipped_after_sum"
+    assert first.lines[0] == (__file__, parts_of_two.__code__.co_firstlineno + 1)
+    assert "size=2 is set at" in first.says
+    assert not explained(parts_of_one).findings
+
+
+@pytest.mark.parametrize("step", [deviation_by_length, noise_of_each])
+def test_the_line_that_makes_noise_depend_on_the_batch_stands_first(step):
+    source, start = inspect.getsourcelines(step)
+    first = explained(step).findings[0]
+    assert first.kind == "noise_scale_from_data"
+    assert first.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text))

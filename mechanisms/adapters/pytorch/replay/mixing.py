@@ -208,7 +208,9 @@ def _bent(event: Event, bends: list[dict[Slot, Bend]], other: Run) -> Fact:
     if made and made <= EXTREME:
         return Fact(kind="records_mixed_before_sum", stacks={"at": at[-1], "through": origin})
     fact = _clipped(origin, *at)
-    return dataclasses.replace(fact, words={"accumulated": True}) if origin in other.accumulated else fact
+    # what is bounded is summed once more
+    fact = dataclasses.replace(fact, words={"parts": event.origin != origin})
+    return dataclasses.replace(fact, words={**fact.words, "accumulated": True}) if origin in other.accumulated else fact
 
 
 def _mixed(event: Event, other: Run) -> Fact:

@@ -103,7 +103,11 @@ class Replay(Runs):
         released = {event.origin for event in other.releases.events}
         for at, draw, origin in dict.fromkeys(other.releases.scaled):
             stacks = {"origin": origin, "at": at, "draw": draw}
-            self._say("noise_scale_from_data", stacks, of_itself=origin in released)
+            if at in other.of_each and not origin:
+                self._say("noise_scale_from_data", {"each": draw})
+                continue
+            scales = other.scales.get(at)
+            self._say("noise_scale_from_data", stacks, of_itself=origin in released, scales=scales)
         for read, draw in dict.fromkeys(other.releases.chosen):
             self._say("randomness_from_data", {"read": read, "draw": draw})
         costs = [

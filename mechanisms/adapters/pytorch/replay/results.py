@@ -80,7 +80,9 @@ class Results:
         self.raw: dict[Stack, tuple[Stack, int]] = {}
         """Where a released value met raw data, where those were summed, and in which round."""
         self.scales: dict[Stack, tuple[float, float]] = {}
-        """Where other numbers of Python's scaled a release than in the reference: both."""
+        """Where other numbers of Python's scaled a release or noise than in the reference: both."""
+        self.of_each: set[Stack] = set()
+        """Where noise of another size was summed, of which each record has some."""
         self.own_reads: list[Number] = []
         """Numbers of the record's own that Python read since the last release."""
         self.backward: set[Stack] = set()
@@ -171,7 +173,10 @@ class Results:
         """Noise and constants, or noise and a number that depends on the data."""
         noisy = [cell for cell in done.cells if cell.noise]
         scaled, scale_of = next(((cell.scaled, cell.scale_of) for cell in noisy if cell.scaled), ((), ()))
-        if not self.ledger.alike(done) and not scaled:
+        numbers, alike = self.ledger.other_number(done), self.ledger.alike(done)
+        if not alike and not scaled:
+            self.of_each |= {done.where} if done.name == "sum" else set()
+            self.scales |= {} if numbers is None else {done.where: numbers}
             scaled, scale_of = done.where, next((cell.summed for cell in done.cells if cell.data), ())
         sized = [place for cell in noisy for place in cell.sized]
         drawn = next((cell.drawn for cell in noisy if cell.drawn), ())
