@@ -36,6 +36,7 @@ from audit.diagnosis.told_by_record import (
     adds_noise,
     law,
     rate_is_told,
+    rows_may_be_steps,
     stated,
     steps_of,
     to_tell,
@@ -106,10 +107,20 @@ def explain(
         answers = rate_first(answers) if as_stated else without_praise(answers, lines)
         # of trials that depend on each other nothing is proven, in either direction
         ordered = any(answer.code == DEPENDENT for answer in answers)
+        if mechanism.gradients_told is not None and not any(answer.wrong for answer in (*answers, *lines)):
+            answers = (*_about_rows(asked), *answers)
         answers = (*answers, *lines) if ordered else (*lines, *answers, direction(record))
     else:
         answers = _without_violation(asked, read_as)
     return dataclasses.replace(record, diagnoses=answers, seconds=record.seconds + time.monotonic() - began)
+
+
+def _about_rows(asked: Asked) -> tuple[Diagnosis, ...]:
+    try:
+        return rows_may_be_steps(asked.record, asked.sides.layout())
+    except Exception:
+        # what the code cannot release is said already
+        return ()
 
 
 def _of_outputs(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:

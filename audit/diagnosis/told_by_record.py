@@ -5,7 +5,9 @@ from __future__ import annotations
 from audit.diagnosis.all_questions import Law
 from audit.diagnosis.claim_alone import CLOSE, is_pure
 from audit.diagnosis.explain.dispatch import positive, promised
+from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.record import AuditRecord, ClaimPart
+from mechanisms.release import Layout
 
 SEVERAL_STEPS = (
     "the release is the end of several steps, or of an unknown number, and later steps may see what earlier ones "
@@ -18,6 +20,11 @@ FIRST_STEP = (
     "Of all {rounds} steps it is asked whether each has noise of its own; the other answers are about the first."
 )
 """What is said of a transcript whose gradients nobody knows after its first step."""
+ROWS = (
+    "the release has {rows} rows (shape {shape}) and is judged as one step's. If they are the steps of a training, say "
+    "releases='transcript' where the mechanism is made: then each step is compared with those before it."
+)
+"""What is said of a table that may be a transcript, where no cause was found."""
 
 DIVISORS = ("normalise_by", "divisor")
 """Settings that say by what a release is divided."""
@@ -69,6 +76,16 @@ def adds_noise(claim: ClaimPart) -> bool:
 def steps_of(record: AuditRecord) -> int | None:
     """Of the training, as it was counted or else as the claim counts them."""
     return record.claim.steps if record.steps is None else record.steps
+
+
+def rows_may_be_steps(record: AuditRecord, layout: Layout) -> tuple[Diagnosis, ...]:
+    """That the rows of the user's own release may be steps, where it is judged as one and each of its arrays has as
+    many."""
+    rows = {shape[0] if len(shape) > 1 else 1 for shape in layout.shapes}
+    if record.releases not in ("", "update") or len(rows) > 1 or rows == {1}:
+        return ()
+    shape = layout.shapes[0] if len(layout.shapes) == 1 else layout.told
+    return (not_asked(ROWS.format(rows=rows.pop(), shape=shape), code=NOT_TOLD),)
 
 
 def to_tell(record: AuditRecord, *, gradients: bool, loss: bool = False) -> str:

@@ -26,7 +26,7 @@ from audit.diagnosis.claim_alone import (
     moves_more_than_allowed,
 )
 from audit.diagnosis.signal import read_signal
-from audit.diagnosis.told_by_record import law, stated, to_tell
+from audit.diagnosis.told_by_record import law, rows_may_be_steps, stated, to_tell
 from audit.policies.fixed import Fixed
 from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
@@ -42,7 +42,7 @@ from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
 from audit.suites.suite import SuiteError
 from audit.trials.keys import audit_keys
-from mechanisms.release import layout_of
+from mechanisms.release import Layout, layout_of
 
 PAIR = mechanisms.worst_case_pair(records=4, dimension=100, clip=0.1)
 STEP = mechanisms.one_round(normalise_by="expected_batch", rate=0.5, clip=0.1, noise_multiplier=10.0)
@@ -809,3 +809,48 @@ def test_discrete_noise_is_told_which_claim_it_keeps():
     (says,) = looks_wrong(record.diagnoses)
     assert "claim randomised_response(epsilon=1)" in says
     assert "clip=" not in " ".join(untold(record.diagnoses))
+
+
+@pytest.mark.parametrize("shaped", [lambda rows: rows, np.ravel])
+def test_a_table_without_a_cause_may_be_a_transcript(shaped, capsys, tmp_path):
+    """Its rows have one noise, so that their difference shows the record; no number of it does alone."""
+
+    def same_noise(seed, data):
+        generator = np.random.default_rng(seed)
+        noise = generator.normal(0, 2, 8)
+        return shaped(np.stack([data.sum(0) + noise, noise + generator.normal(0, 0.1, 8)]))
+
+    record = audit.run_audit(
+        mechanisms.callable_step(same_noise),
+        mechanisms.add_record(np.zeros((1, 8), np.float32), np.eye(1, 8, dtype=np.float32)[0]),
+        lambda output: (lambda rows: rows[0] - rows[8])(jax.numpy.ravel(output)),
+        claim=guarantees.gaussian(mu=1.0),
+        trials=1000,
+        risk=0.05,
+        key=KEY,
+    )
+    assert record.verdict == "violation"
+    assert looks_wrong(record.diagnoses) == ["no cause was found, as far as could be asked."]
+    print_table((record,), suite_risk=0.05)
+    for told in (capsys.readouterr().out, write_report((record,), tmp_path, title="one").read_text()):
+        assert ("the release has 2 rows (shape (2, 8))" in " ".join(told.split())) == (shaped is not np.ravel)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "releases", "rows"),
+    [
+        (((3, 31),), "update", "3 rows (shape (3, 31))"),
+        (((3, 5, 4), (3, 5)), "update", "3 rows (shape ((3, 5, 4), (3, 5)))"),
+        (((3, 5), (5,)), "update", None),
+        (((3, 5), (4, 5)), "update", None),
+        (((93,),), "update", None),
+        (((), ()), "update", None),
+        (((1, 31),), "update", None),
+        (((3, 31),), "final", None),
+    ],
+)
+def test_rows_are_as_many_in_all_that_one_release_holds(record, shapes, releases, rows):
+    layout = Layout(names=tuple(map(str, range(len(shapes)))), shapes=shapes)
+    said = [found.says for found in rows_may_be_steps(dataclasses.replace(record, releases=releases), layout)]
+    assert len(said) == (rows is not None)
+    assert all(rows in says and "releases='transcript'" in says for says in said)
