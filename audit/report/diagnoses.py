@@ -166,7 +166,12 @@ def _place(answer: Diagnosis) -> str:
 
 
 def untold(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
-    """Why questions could not be asked, and what to tell so that they can; where none was, whatever the reason."""
+    """Why questions could not be asked, and what to tell so that they can; where none was, whatever the reason.
+
+    Nothing where a line of code is named: more would be told of outputs alone.
+    """
+    if code_lines(diagnoses):
+        return []
     codes = (NOT_TOLD,) if asked(diagnoses) or suspects(diagnoses) else (NOT_TOLD, NOT_ASKED)
     return [d.says for d in diagnoses if d.code in codes]
 

@@ -18,8 +18,9 @@ from audit.diagnosis.explain.findings import Explanation, Finding, Kind
 from audit.diagnosis.explain.jaxprs import interpreter, replay
 from audit.diagnosis.explain.sentences import not_followed
 from audit.pytest_plugin import InconclusiveAuditWarning
+from audit.record.diagnosis_answer import NOT_TOLD, not_asked
 from audit.record.stored import from_json
-from audit.report.diagnoses import remarks
+from audit.report.diagnoses import remarks, untold
 from audit.report.formats import github_annotations
 from audit.report.sarif import sarif
 from audit.report.text import record_lines
@@ -238,6 +239,13 @@ def test_after_a_violation_the_line_stands_first(record):
     assert first.lines[0][0].endswith("tests/audit/commands/test_explain.py")
     assert first.lines[0][1] == bug()
     assert from_json(record.to_json()) == record
+
+
+def test_what_more_could_be_told_is_not_asked_for_where_a_line_is_named():
+    told = not_asked("the pair holds data, not gradients.", code=NOT_TOLD)
+    wrong = dataclasses.replace(told, code="line:not_clipped", wrong=True)
+    assert untold((wrong, told)) == [told.says]
+    assert untold((dataclasses.replace(wrong, lines=(("step.py", 7),)), told)) == []
 
 
 def test_every_format_points_at_the_line(record):
