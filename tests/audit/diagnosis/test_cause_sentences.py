@@ -207,7 +207,10 @@ FAULTS = {
         rate=0.5,
     ),
     "divided by the batch, most of it the record": Fault(
-        lambda d: d.release / d.column(1 + 3 * d.taken), ("scale_by_record",), ("batch_divisor",), rate=0.5
+        lambda d: d.release / d.column(1 + 3 * d.taken),
+        ("scale_by_record", "scale_by_trial"),
+        ("batch_divisor",),
+        rate=0.5,
     ),
     "bound of the batch": Fault(
         lambda d: scaled(d, 1 + d.others.sum(axis=1)), ("scale_by_trial",), ("batch_bound",), rate=0.5
