@@ -152,7 +152,7 @@ def _plan(parser: argparse.ArgumentParser) -> None:
 
 def _explain(parser: argparse.ArgumentParser) -> None:
     _suite(parser)
-    parser.add_argument("--audit", metavar="NAME", help="explain only this audit of the suite")
+    parser.add_argument("--audit", action="append", metavar="NAME", help="explain only this audit; repeatable")
     parser.add_argument("--seed", type=int, help="seed of the replay's random numbers (default: the suite's seed)")
     parser.add_argument(
         "--records",

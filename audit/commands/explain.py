@@ -24,8 +24,8 @@ FOUND = 1
 NOT_JUDGED = EXIT_NOT_COMPARED
 """Nothing looks wrong as far as was seen, but some code was not judged: green would say too much."""
 PROGRAM = (
-    "not followed, because a command_step runs in its own process, in any language. Python code is followed if it "
-    "runs in this process: callable_step, torch_training (PyTorch), mechanism or jax_training (JAX). {}."
+    "not followed, because a command_step runs in its own process, in any language. Python code that draws with "
+    "PyTorch or JAX is followed in this process: callable_step, torch_training, mechanism or jax_training. {}."
 )
 """Said once for all programs of a suite, none of which is started."""
 
@@ -123,15 +123,12 @@ def _write_sarif(told: list[tuple[AuditSpec, Explanation]], path: str) -> None:
     write_whole(path, log(results))
 
 
-def _wanted(suite: Suite, name: str | None) -> list[AuditSpec]:
-    if name is None:
-        return list(suite.audits)
+def _wanted(suite: Suite, chosen: list[str] | None) -> list[AuditSpec]:
     names = [spec.name for spec in suite.audits]
-    if name not in names:
-        raise SuiteError(
-            f"--audit {name!r} is not an audit of this suite{did_you_mean(name, names)}. It has: {', '.join(names)}."
-        )
-    return [spec for spec in suite.audits if spec.name == name]
+    if unknown := next((name for name in chosen or () if name not in names), None):
+        told = f"is not an audit of this suite{did_you_mean(unknown, names)}. It has: {', '.join(names)}."
+        raise SuiteError(f"--audit {unknown!r} {told}")
+    return [spec for spec in suite.audits if chosen is None or spec.name in chosen]
 
 
 def _known(records: str | None) -> dict[str, Explanation]:

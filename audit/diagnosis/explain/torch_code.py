@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from mechanisms.pairs.neighbours import Neighbours
 
-DRAWS_NOTHING = "{name} draws nothing with PyTorch, whose random numbers alone are followed"
+DRAWS_NOTHING = "{name} draws with neither PyTorch nor JAX, so no line of it can be followed"
 NORMALISED, NORMALISING = "batch normalisation", "torch/nn/modules/batchnorm.py"
 """What mixes records, and the file of PyTorch's whose classes do it."""
 CAUSE = 3

@@ -301,3 +301,15 @@ def test_of_runs_that_the_record_moves_alike_the_one_with_most_places_is_compare
 
     runs = [run(0.9, 0.0, 0.0), run(0.9 + last_bits, 0.5, 0.9), run(0.5, 0.5, 0.5)]
     assert replay._tells_most(runs) == 1
+
+
+@pytest.mark.parametrize("deviation", [2.0, 4.0])
+def test_a_sum_that_is_released_several_times_is_not_called_clipped_in_parts(deviation):
+    def four_times(key, data):
+        noises = [deviation * jax.random.normal(own, (COLUMNS,)) for own in jax.random.split(key, 4)]
+        return jnp.stack([total(jnp.zeros(COLUMNS), data) + noise for noise in noises])
+
+    told = explain(four_times, PAIR, key=KEY, claim=guarantees.gaussian(mu=0.5)).findings
+    assert bool(told) == (deviation < 4)
+    assert not told or "since it is released 4 times, each with noise of its own" in told[0].says
+    assert not told or told[0].lines[0][1] == inspect.getsourcelines(four_times)[1] + 2

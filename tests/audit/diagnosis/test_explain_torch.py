@@ -360,7 +360,7 @@ OWN_ERROR = f"your own code raises an error at test_explain_torch.py:{fails.__co
     [
         (noise_of_every_record, "came there by a way that is not followed"),
         (numpy_noise, "no PyTorch generator"),
-        (numpy_alone, "draws nothing with PyTorch"),
+        (numpy_alone, "draws with neither PyTorch nor JAX"),
         (fails, OWN_ERROR),
         (not_known_to_the_replay, "it could not be followed at"),
     ],

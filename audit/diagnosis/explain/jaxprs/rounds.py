@@ -251,6 +251,9 @@ def _cause(
     apart, parts = parts_apart(releases, bound, exceeds, code=program.trace_again)
     far = sentences.too_far(clip, own=own is not None) if exceeds else ""
     within = exceeds and _each_within(releases, clip)
+    if len(releases) > 1 and all(_is_one_sum(one, releases[0]) for one in releases[1:]):
+        more = f", since it is released {len(releases)} times, each with noise of its own"
+        return Cause(lead=top.at, more=more, weight=top.weighted)
     if within and top.doubled is not None:
         return Cause(lead=top.doubled, more=f"{far}{sentences.held_again(top.doubled)}", weight=top.weighted)
     if (again := made_longer(releases, (stated.due or 1.0) * program.reach)) is not None:
@@ -290,6 +293,12 @@ def _cause(
     handed = made is not None and made.nearest not in top.draw.own
     after = f" {spelled(made)} hands this deviation over." if handed and made is not None else ""
     return Cause(lead=made or lead, after=after)
+
+
+def _is_one_sum(one: Release, other: Release) -> bool:
+    """Whether the same sum was released before: it moves as far in every coordinate, and was made at one line."""
+    same = one.origin == other.origin and one.at == other.at and one.moved.shape == other.moved.shape
+    return same and np.allclose(one.moved, other.moved, rtol=ALIKE, atol=0) and bool(np.any(one.moved))
 
 
 def _kept_before(program: Program, runs: Sequence[Run], due: float) -> bool:
