@@ -112,6 +112,13 @@ def test_code_that_was_not_judged_is_no_silent_green(folder, monkeypatch, capsys
     assert cli.main(["explain", "suite.toml", mode]) == code
 
 
+def test_several_audits_may_be_named(folder, monkeypatch, capsys):
+    """The last one alone was explained, without a word."""
+    monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: Explanation())
+    assert cli.main(["explain", "suite.toml", "--audit", "half", "--audit", "program", "--json"]) in (0, 4)
+    assert set(json.loads(capsys.readouterr().out)) == {"half", "program"}
+
+
 def test_code_that_is_not_followed_is_said_to_be_and_is_no_suspicion(folder, capsys):
     assert cli.main(["explain", "suite.toml", "--audit", "program", "--json"]) == 4
     told = json.loads(capsys.readouterr().out)["program"]
