@@ -19,6 +19,8 @@ from audit.diagnosis.noise_ends import ends
 from audit.diagnosis.rank import NO_NOISE
 from audit.diagnosis.same_seeds import Movements, moves_too_far, took_no_part
 from audit.diagnosis.scale import SAME_LENGTH
+from audit.diagnosis.step_noise import AGAIN
+from audit.diagnosis.step_noise import CODE as STEP_NOISE
 from audit.diagnosis.told_noise import Told
 from audit.power.less_noise import sampled
 from audit.record.diagnosis_answer import LAWS, NO_HINTS, Diagnosis
@@ -75,16 +77,22 @@ def worth_a_look(answers: Sequence[Diagnosis], *, cut: bool = False, told: Told 
     """The answers 'wrong' that no right code gives; where the release may be no noisy sum, fewer of them.
 
     A record that moves the sum too far for its own gradient, but not for one ``told.room`` times as long, breaks no
-    bound; nor do batches beside a claim of none.
+    bound; nor do batches beside a claim of none. That a step adds what an earlier one did needs no law of noise, and
+    steps that earlier ones foretell otherwise may be averages of weights, or weights under a schedule.
     """
     skipped = (*NO_HINTS, *(() if is_noisy_sum(answers) and not cut else OF_A_SUM), *(OF_NUMBERS if cut else ()))
     if told is not None and told.stated is not None:
         covered = [one for one in answers if one.code == "ratio" and one.interval and one.interval[1] * told.room >= 1]
         skipped += (*(OF_LENGTH if covered else ()), *(("batches",) if told.stated.rate == 1 else ()))
-    return tuple(found for found in answers if found.wrong and not found.follows and _is_told(found, skipped))
+    again = [found for found in answers if found.causes == AGAIN and not cut]
+    return tuple(
+        found for found in answers if found.wrong and not found.follows and (found in again or _is_told(found, skipped))
+    )
 
 
 def _is_told(found: Diagnosis, skipped: Iterable[str]) -> bool:
+    if found.code == STEP_NOISE and not found.causes:
+        return False
     # scales may differ from tensor to tensor: only where there is no noise at all is it missing
     some = found.code == "bare" and (found.estimate or 0.0) >= NO_NOISE
     return found.code not in skipped and not some

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
 
+from audit.diagnosis.cause_sentences import sentence
 from audit.diagnosis.noise import Array
 from audit.record.diagnosis_answer import POSSIBLE, Diagnosis
 from guarantees.numerics.distributions import chi2
@@ -28,6 +30,16 @@ SMALLEST = 1e-9
 """A step of whose deviation less than this is left tells later ones nothing of its own."""
 ROUNDED = 8
 """Units of rounding by which a release differs from the one before where nothing is added to it."""
+SAME = 0.05
+"""By which the factor differs from 1 at most with which one step adds what an earlier one did."""
+UNEVEN = 3.0
+"""Factor by which what is left differs between coordinates: of fresh noise on another scale it is one share of all."""
+AGAIN = ("key_again", "batch_again", "correlated")
+"""Causes where a step adds what an earlier one did: no schedule of what is done after the noise explains that."""
+OF_SUMS = ("key_again", "correlated")
+"""The same where a step releases what an earlier one did, as no schedule does to a sum and its noise."""
+LESS = ("other_steps",)
+"""Cause where earlier steps do not tell the step that varies less."""
 CODE = "step_noise"
 QUESTION = "does every step have noise of its own?"
 ADDED_UP = "steps are added up, as in weights, and this one has less noise or a smaller scale, as by a schedule"
@@ -59,10 +71,17 @@ def about_steps(first: Array, second: Array, *, rounds: int, risk: float, unexpl
     them little of the smallest of these. What varies for another reason than noise is not accused, nor is a step whose
     mean is as small as its noise, or which adds little to weights: a schedule does that. Where a violation is left
     ``unexplained`` by all that was asked of the first step, both causes of a step that varies less are named.
+    First it is asked whether a step adds what an earlier one did.
     """
     sides = [np.asarray(side, np.float64).reshape(len(side), rounds, -1)[:, :MOST_STEPS] for side in (first, second)]
     chosen = np.linspace(0, sides[0].shape[2] - 1, min(MOST_COORDINATES, sides[0].shape[2])).astype(int)
-    found = _read([side[:, :, chosen] for side in sides], rounding=ROUNDED * max(_rounding(first), _rounding(second)))
+    sides, rounding = [side[:, :, chosen] for side in sides], ROUNDED * max(_rounding(first), _rounding(second))
+    rows = np.concatenate([side - side.mean(axis=0) for side in sides])
+    nothing = rounding * max(float(np.abs(side).max()) for side in sides)
+    added = _again(np.diff(rows, axis=1, prepend=0.0), nothing=nothing, risk=risk / 2)
+    if added is not None:
+        return _answer(_says_again(added, rounds), wrong=True, p_value=added.p_value, risk=risk, causes=AGAIN)
+    found = _read(sides, rounding=rounding)
     degrees = sum(map(len, sides)) - len(found.whole) - 2
     floor = float(np.quantile(found.whole[0], 0.1))
     if floor == 0 or degrees < 1:
@@ -70,7 +89,7 @@ def about_steps(first: Array, second: Array, *, rounds: int, risk: float, unexpl
     usual = np.maximum(found.whole[0], floor)
     share = np.maximum(np.quantile(found.left / usual, 0.9, axis=1), np.median(found.left, axis=1) / floor)
     p_values = np.minimum(1.0, len(share) * chi2.cdf(degrees * share / SHORT, degrees))
-    short = (share < SHORT) & (p_values < risk)
+    short = (share < SHORT) & (p_values < risk / 2)
     foretold = np.median(found.left / np.maximum(found.whole, 1e-300), axis=1) < TOLD
     scheduled = _as_by_a_schedule(found, usual, short, foretold)
     accused = np.flatnonzero(short & ~found.again & ~scheduled)
@@ -86,7 +105,48 @@ def about_steps(first: Array, second: Array, *, rounds: int, risk: float, unexpl
         return _answer(says, wrong=False, p_value=1.0, risk=risk)
     step = int(accused[0])
     says = _says(step, len(accused), rounds, math.sqrt(float(share[step])), foretold=bool(foretold[step]))
-    return _answer(says, wrong=True, p_value=float(p_values[step]), risk=risk)
+    of_sums = OF_SUMS if _again(rows, nothing=nothing, risk=risk / 2) is not None else ()
+    causes = of_sums if foretold[step] else LESS
+    return _answer(says, wrong=True, p_value=float(p_values[step]), risk=risk, causes=causes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Again:
+    """A step that is what one earlier step was."""
+
+    past: int
+    step: int
+    slope: float
+    share: float
+    """Of its variance that the earlier one does not tell, on nine coordinates in ten at most."""
+    p_value: float
+
+
+def _again(rows: Array, *, nothing: float, risk: float) -> _Again | None:
+    """The first step of centred rows that repeats one earlier step, with the factor 1, but for what is no fresh noise.
+
+    Averages, momentum and schedules make steps that share noise, but none that is the noise of one earlier step with
+    that factor. Where step sizes fall fast momentum near 1 does: what it leaves is fresh noise, the same share of it on
+    all coordinates. What is left of noise that is used again is the gradients' answer to it, or batches. Where
+    ``nothing`` is left nothing new was released.
+    """
+    trials, steps, _ = rows.shape
+    factor = np.asarray(np.linalg.qr(rows.transpose(2, 0, 1), mode="r")).transpose(1, 2, 0)
+    squares, degrees, rounded = factor**2, trials - 4, trials * nothing**2
+    whole = np.maximum(squares.sum(axis=0), 1e-300)
+    for past, step in sorted(itertools.combinations(range(min(steps, trials)), 2), key=lambda pair: pair[::-1]):
+        vary = squares[past, past] > rounded
+        if not vary.any() or np.median((squares[past, past] / whole[past])[vary]) < TOLD:
+            continue
+        share = max(float(np.quantile(1 - (squares[past, step] / whole[step])[vary], 0.9)), 0.0)
+        p_value = min(1.0, steps**2 * float(chi2.cdf(degrees * share / SHORT, degrees)))
+        slope = float(np.median(factor[past, step][vary] / factor[past, past][vary]))
+        new = squares[step, step][vary]
+        low, high = np.quantile(new / squares[past, past][vary], (0.1, 0.9))
+        fresh = high <= UNEVEN * low or np.quantile(new, 0.9) <= rounded
+        if p_value < risk and abs(slope - 1) < SAME and not fresh:
+            return _Again(past=past, step=step, slope=slope, share=share, p_value=p_value)
+    return None
 
 
 def _rounding(outputs: Array) -> float:
@@ -156,7 +216,16 @@ def _says(step: int, short: int, rounds: int, share: float, *, foretold: bool) -
     return f"step {step + 1} of {rounds} {little}{also}. {POSSIBLE}: it has less noise, or none; {SCALED}"
 
 
-def _answer(says: str, *, wrong: bool, p_value: float, risk: float) -> Diagnosis:
+def _says_again(found: _Again, rounds: int) -> str:
+    measured = f"step {found.step + 1} of {rounds} adds what step {found.past + 1} did, {found.slope:.2f} times: that "
+    measured += (
+        f"tells all but {at_most(math.sqrt(found.share), '.2g')} of its deviation, and more on some coordinates "
+    )
+    measured += "than on others, unlike fresh noise on a smaller scale"
+    return sentence(measured, AGAIN).removesuffix(".")
+
+
+def _answer(says: str, *, wrong: bool, p_value: float, risk: float, causes: tuple[str, ...] = ()) -> Diagnosis:
     return Diagnosis(
         code=CODE,
         question=QUESTION,
@@ -165,4 +234,5 @@ def _answer(says: str, *, wrong: bool, p_value: float, risk: float) -> Diagnosis
         p_value=p_value,
         risk=risk,
         assumes="independent trials; noise of one scale at all steps",
+        causes=causes,
     )

@@ -378,6 +378,30 @@ def test_a_right_training_gets_no_hint(momentum, last, generators):
     assert not hinted(code, claim=TRAINING(), releases="final" if last else "transcript", told=False)
 
 
+def as_weights(seed, g, *, averaged=False, fresh=True):
+    """Released after every step; one generator for each step, or one that is made anew."""
+    weights, released = np.zeros(DIMENSION), []
+    for t in range(3):
+        own = np.random.default_rng([seed, t] if fresh else seed)
+        answers = clipped((np.tanh(g @ weights) - 1)[:, None] * g)
+        weights = weights - 0.1 * (answers.sum(0) + own.normal(0, 3**0.5, DIMENSION))
+        released.append(0.99 * released[-1] + 0.01 * weights if averaged and released else weights)
+    return np.stack(released)
+
+
+IN_STEPS = {"claim": guarantees.gaussian(mu=1.0), "releases": "transcript", "trials": 600}
+
+
+def test_weights_of_one_draw_at_all_steps_get_a_hint():
+    found = hinted(functools.partial(as_weights, fresh=False), told=False, **IN_STEPS)
+    assert "step 2 of 3 adds what step 1 did" in found["step_noise"]
+
+
+def test_averages_of_weights_get_no_hint():
+    """Told their gradients, the steps after the first were accused of its noise."""
+    assert not hinted(functools.partial(as_weights, averaged=True), **IN_STEPS)
+
+
 def adam(seed, g):
     """Weights after every step; the first step has nearly the length of the rate, whatever its noise."""
     (batch, own), weights, first, second, released = streams(seed), np.zeros(DIMENSION), 0.0, 0.0, []

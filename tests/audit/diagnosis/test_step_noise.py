@@ -5,7 +5,7 @@ import pytest
 from checks import assert_rate_at_most
 
 from audit.diagnosis.step_moves import step_moves
-from audit.diagnosis.step_noise import about_steps
+from audit.diagnosis.step_noise import AGAIN, OF_SUMS, about_steps
 
 TRIALS, STEPS, WIDTH = 300, 4, 30
 ALLOWED = 0.5
@@ -98,9 +98,14 @@ WRONG = {
     "two keys in turn": (two_keys, "earlier steps foretell step 3 of 4", "used at several steps"),
     "the last step has none": (last_without, "step 4 of 4 varies by at most 0", "it has less noise, or none"),
     "weights of one draw": (
-        lambda noise, batches: np.cumsum(reused(noise, batches), axis=1),
-        "earlier steps foretell step 2 of 4",
-        "used at several steps",
+        lambda noise, batches: 50 + np.cumsum(reused(noise, batches), axis=1),
+        "step 2 of 4 adds what step 1 did, ",
+        "a key or a draw is used more than once",
+    ),
+    "weights of two keys in turn": (
+        lambda noise, batches: np.cumsum(two_keys(noise, batches), axis=1),
+        "step 3 of 4 adds what step 1 did, ",
+        "a key or a draw is used more than once",
     ),
 }
 
@@ -112,6 +117,46 @@ def test_the_first_step_without_noise_of_its_own_is_named(name):
     assert found.wrong
     assert found.says.startswith(measured), found.says
     assert cause in found.says
+
+
+@pytest.mark.parametrize(
+    ("make", "causes"),
+    [(reused, OF_SUMS), (lambda noise, batches: 9 - np.cumsum(reused(noise, batches), axis=1), AGAIN)],
+)
+def test_a_draw_that_is_used_again_is_told_from_a_schedule(make, causes):
+    assert about_steps(*_sides(make, 1), rounds=STEPS, risk=1e-5).causes == causes
+
+
+def of_averages(noise, batches):
+    """Of weights, from the first step on: what a step adds has ever less of what is new."""
+    weights = np.cumsum(noise + batches, axis=1)
+    return np.cumsum(weights, axis=1) / np.arange(1, STEPS + 1)[:, None]
+
+
+def averaged(noise, batches):
+    out = np.cumsum(noise + batches, axis=1)
+    for step in range(1, STEPS):
+        out[:, step] = 0.99 * out[:, step - 1] + 0.01 * out[:, step]
+    return out
+
+
+def fast_fall(noise, batches):
+    """Momentum of steps whose sizes fall tenfold each: a step adds nearly what the first did."""
+    out = (noise + batches) * 0.1 ** np.arange(STEPS)[:, None]
+    for step in range(1, STEPS):
+        out[:, step] += 0.97 * out[:, step - 1]
+    return np.cumsum(out, axis=1)
+
+
+def nothing_new(noise, batches):
+    """A step that is computed from what was released reveals nothing."""
+    return np.cumsum(np.concatenate([noise[:, :1]] * STEPS, axis=1), axis=1)
+
+
+@pytest.mark.parametrize("make", [of_averages, averaged, fast_fall, nothing_new])
+def test_averages_momentum_and_what_is_computed_from_a_release_use_no_draw_again(make):
+    for seed in range(5):
+        assert about_steps(*_sides(make, seed), rounds=STEPS, risk=1e-2).causes not in (AGAIN, OF_SUMS)
 
 
 def test_a_first_step_that_does_not_vary_says_nothing_of_others():
