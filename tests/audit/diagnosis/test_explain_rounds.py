@@ -313,3 +313,21 @@ def test_a_sum_that_is_released_several_times_is_not_called_clipped_in_parts(dev
     assert bool(told) == (deviation < 4)
     assert not told or "since it is released 4 times, each with noise of its own" in told[0].says
     assert not told or told[0].lines[0][1] == inspect.getsourcelines(four_times)[1] + 2
+
+
+@pytest.mark.parametrize(("width", "share", "accused"), [(2, 1.0, 0), (4, 1.0, 0), (9, 0.4, 4)])
+def test_a_deviation_that_few_numbers_tell_accuses_nobody_by_chance(width, share, accused):
+    """Right noise by Box and Muller was accused with 16 of 25 keys where a release has two coordinates."""
+
+    def bell(key):
+        one, two = jax.random.split(key)
+        radius = jnp.sqrt(-2 * jnp.log(jax.random.uniform(one, (width,), minval=1e-20)))
+        return radius * jnp.cos(2 * jnp.pi * jax.random.uniform(two, (width,)))
+
+    def step(key, rows):
+        return (rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True))).sum(0) + share * bell(key)
+
+    pair = mechanisms.add_record(np.ones((4, width), "f4"), -5 * np.ones(width, "f4"))
+    claim = guarantees.gaussian(mu=1.0)
+    told = [explain(step, pair, key=jax.random.key(seed), claim=claim, clip=1.0) for seed in range(4)]
+    assert sum(bool(one.suspicions) for one in told) == accused

@@ -192,7 +192,11 @@ class Meetings:
         at, draw = out.at or NOWHERE, noise.draw or NOWHERE
         known = noise.variance is not None
         drawn = host(noise.a).astype(np.float64)
-        variance = np.asarray(noise.variance, np.float64) if known else np.full(drawn.shape, np.var(drawn))
+        variance = (
+            np.asarray(noise.variance, np.float64)
+            if known
+            else np.full(drawn.shape, np.var(drawn, ddof=min(1, drawn.size - 1)))
+        )
         shape = np.shape(out.a)
         moved = np.broadcast_to(_difference(data), shape)
         terms = None if noise.terms is None else noise.terms.scaled(np.ones(shape))
@@ -213,7 +217,7 @@ class Meetings:
             blocks=() if without else blocks or (),
             terms=terms,
             resized=noise.resized,
-            drawn=0.0 if known else effective(drawn),
+            drawn=0.0 if known else max(1.0, effective(drawn) - 1),
             unknown=_unknown(data, correlated=correlated),
             correlated=correlated,
             inside=self.inside,

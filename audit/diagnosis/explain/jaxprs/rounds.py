@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -149,8 +150,14 @@ def unsure(runs: Sequence[Sequence[Release]], due: float | None) -> bool:
 def falls_short(releases: Sequence[Release], due: float | None, errors: float = ERRORS) -> bool:
     """Whether the noise of a round is too little, by so many standard errors where draws tell its deviation."""
     slack = SLACK if all(release.exact for release in releases) else GUESSED_SLACK
-    costs = [one.cost / (1 + errors / np.sqrt(2 * one.drawn) if one.drawn else 1.0) for one in releases]
+    costs = [one.cost / (_most_too_small(one.drawn, errors) if one.drawn else 1.0) for one in releases]
     return bool(due and np.linalg.norm(costs) * due > 1 + slack)
+
+
+def _most_too_small(drawn: float, errors: float) -> float:
+    """How many times too small an estimate from so many numbers may be: by Wilson and Hilferty's root of chi squared."""
+    root = 1 - 2 / (9 * drawn) - errors * np.sqrt(2 / (9 * drawn))
+    return root**-1.5 if root > 0 else math.inf
 
 
 APART = 1e-3
