@@ -155,7 +155,7 @@ def falls_short(releases: Sequence[Release], due: float | None, errors: float = 
 
 
 def _most_too_small(drawn: float, errors: float) -> float:
-    """How many times too small an estimate from so many numbers may be: by Wilson and Hilferty's root of chi squared."""
+    """How many times too small an estimate from so many numbers may be: a quantile of chi, by Wilson and Hilferty."""
     root = 1 - 2 / (9 * drawn) - errors * np.sqrt(2 / (9 * drawn))
     return root**-1.5 if root > 0 else math.inf
 
