@@ -126,3 +126,24 @@ def test_what_is_left_out_of_a_step_is_told_where_others_get_noise():
 
 def test_right_steps_are_left_alone():
     assert not explained(right, "final").findings
+
+
+def chosen_by_the_clean_sum(data, seed):
+    torch.manual_seed(seed)
+    weights = torch.nn.Parameter(torch.zeros(3))
+    optimizer = torch.optim.SGD([weights], lr=LEARNING)
+    for _ in range(2):
+        rows = data[0][torch.rand(len(data[0])) < 0.5]
+        total = (rows / (rows.norm(dim=1, keepdim=True) / CLIP).clamp(min=1)).sum(0)
+        noisy = total + CLIP * NOISE * torch.randn(3)
+        weights.grad = torch.where(total.abs() > 0.3, noisy, torch.zeros(()))  # wrong
+        optimizer.step()
+    return [weights]
+
+
+@pytest.mark.parametrize("releases", ["transcript", "final"])
+def test_a_released_value_that_raw_data_choose_is_no_step_without_noise(releases):
+    source, start = inspect.getsourcelines(chosen_by_the_clean_sum)
+    wrong = next(at for at, text in enumerate(source) if "# wrong" in text)
+    first = explained(chosen_by_the_clean_sum, releases).findings[0]
+    assert (first.kind, first.lines[0]) == ("changed_after_release", (__file__, start + wrong))

@@ -24,6 +24,8 @@ CLAMPING = frozenset(("clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min",
 """What bounds each number by itself."""
 TAKING = noise.MOVING | {"topk", "sort"}
 """What leaves records as they are: a number of them that is the same on both sides is no sum."""
+CHOOSING = frozenset(("where", "masked_fill", "masked_scatter"))
+"""What keeps a released value where raw data choose it."""
 COMPARING = frozenset(("lt", "le", "gt", "ge"))
 AVERAGING = frozenset(("lerp", "lerp_"))
 SHRINKING = frozenset(("mul_", "div_", "lerp_"))
@@ -247,7 +249,7 @@ class Results:
         added = done.name in noise.ADDING and (whole or not covered)
         if not added and ((covered and not by_numbers) or (changed and not numbers)):
             self._read_with({number for cell in done.cells if cell in covered or cell.changed for number in cell.draws})
-        if covered and whole and numbers and (done.name in noise.ADDING or by_numbers):
+        if covered and whole and numbers and (done.name in noise.ADDING or by_numbers or done.name in CHOOSING):
             changed = changed or done.where
             self.raw[done.where] = next(((cell.summed, cell.round) for cell in own if cell.summed), ((), 0))
         found = Cell(data=True, draws=done.draws, changed=changed, opaque=done.opaque)

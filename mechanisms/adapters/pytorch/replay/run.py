@@ -280,11 +280,11 @@ class Run(Results, TorchDispatchMode):
 
     def _stepped(self, by: list[Cell], where: Stack, weight: int | str) -> Stack:
         """Where a weight is changed, if it is by data without noise."""
-        if any(own.data and own.summed for own in by):
+        if any(own.data and own.summed and not own.changed for own in by):
             self.steps[where][weight] += 1
             self.early = self.early or (() if self.ledger.phase else where)
             return where
-        if any(own.covered for own in by):
+        if any(own.covered or own.changed for own in by):
             self.covered_steps[where] = None
         return ()
 
