@@ -156,6 +156,7 @@ def test_few_distinct_scores_are_no_handicap():
     assert max(found) < float(guarantees.gaussian(mu=1.5).epsilon(1e-6))
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("mu", "least"), [(0.3, 0.0438), (1.0, 1.154), (1.5, 2.33)])
 def test_scores_without_a_threshold_beat_the_peers_split(mu, least):

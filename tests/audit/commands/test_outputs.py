@@ -154,6 +154,7 @@ def test_a_full_standard_output_is_told_and_ends_with_an_error(monkeypatch, caps
     assert "No space left" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_figures_and_pages_stand_beside_their_records(tmp_path, monkeypatch):
     """They were written to ./audit-report, which may be another run's."""
     monkeypatch.chdir(tmp_path)

@@ -76,6 +76,7 @@ def test_long_programs_are_not_replayed_in_brief(step, kind):
     assert [one.kind for one in found] == [kind]
 
 
+@pytest.mark.long
 def test_a_run_says_that_a_long_program_was_not_replayed(capsys):
     record = audited(lambda key, rows: long(key, rows))
     said = "without a violation so long a program is not replayed; `dpsgd-audit explain` replays it"

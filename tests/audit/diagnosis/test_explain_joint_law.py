@@ -103,7 +103,7 @@ def told(sampler, *, seed=0, relation="add_remove", **how):
     return explain(step(sampler, **how), pair, key=jax.random.key(seed), claim=claim, clip=1.0)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("relation", ["add_remove", "zero_out"])
 @pytest.mark.parametrize("sampler", SAID)
 def test_records_that_are_not_drawn_one_by_one_are_found(sampler, relation):

@@ -192,6 +192,7 @@ def noisy_unless_empty(key, rows, *, form):
     return total + deviation * drawn
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("form", ["where", "right"])
 def test_noise_that_an_empty_batch_lacks_is_found_whoever_is_in_the_batch(form):
     """Where others were in the batch of every run it was not judged."""

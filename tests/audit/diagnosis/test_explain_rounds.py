@@ -315,6 +315,7 @@ def test_a_sum_that_is_released_several_times_is_not_called_clipped_in_parts(dev
     assert not told or told[0].lines[0][1] == inspect.getsourcelines(four_times)[1] + 2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("width", "share", "accused"), [(2, 1.0, 0), (4, 1.0, 0), (9, 0.4, 4)])
 def test_a_deviation_that_few_numbers_tell_accuses_nobody_by_chance(width, share, accused):
     """Right noise by Box and Muller was accused with 16 of 25 keys where a release has two coordinates."""

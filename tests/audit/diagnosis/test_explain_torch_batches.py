@@ -69,6 +69,7 @@ def column_by_column(seed, data):
     return (x * (steps.CLIP / lengths)).sum(0) + steps.noise()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("step", [hardest, filled_up, by_the_longest_so_far, column_by_column])
 def test_the_line_that_takes_records_by_the_others_stands_first(step):
     source, start = inspect.getsourcelines(step)

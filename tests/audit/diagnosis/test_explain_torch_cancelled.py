@@ -62,6 +62,7 @@ def rounded_by_the_batch(seed, data):
     return released(rows)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("weight", [1.0, 1e-3])
 def test_rounding_of_terms_that_cancel_mixes_no_records(weight):
     for step in (bias_before_normalisation, rounded_by_the_batch):

@@ -350,7 +350,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
 def test_the_line_of_the_fault_stands_first(step):
     helper = noised_by_a_third if step is too_little_by_a_helper else step

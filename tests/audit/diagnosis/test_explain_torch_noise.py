@@ -102,7 +102,7 @@ def rates_by_sign(seed, data):
 FAULTS = [normal_by_count, method_by_count, normal_by_longest, antithetic, uniform_by_count]
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("step", [*FAULTS, rate_by_count, rates_by_count, rates_by_sign])
 def test_noise_that_reads_the_data_or_comes_again(step):
     (kind, line), first = marked(step), explained(step).findings[0]

@@ -105,6 +105,7 @@ def explained(way, rate=None):
     return explain(code, pair, key=jax.random.key(11), claim=claim)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("way", [noise_in_numpy, half_in_numpy, summed_after, parts_of_one_draw, total_in_python])
 def test_noise_that_meets_data_outside_of_pytorch_is_not_judged(way):
     found = explained(way)

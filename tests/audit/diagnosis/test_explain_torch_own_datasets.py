@@ -96,6 +96,7 @@ def explained(step, pair, **more):
 CLAIM = subsampled_gaussian(rate=0.5, noise_multiplier=steps.NOISE)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_poisson_batches_of_records_put_together_are_judged(dataset):
     assert not explained(poisson, add_record(dataset(), RECORD), claim=CLAIM).findings

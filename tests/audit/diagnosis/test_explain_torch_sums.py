@@ -147,6 +147,7 @@ def test_nothing_is_said_about_right_sums(step):
     assert not told(step).suspicions
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
 def test_the_wrong_line_stands_first_and_alone(step):
     (found,) = told(step, clip=steps.CLIP, noise_multiplier=steps.NOISE).findings

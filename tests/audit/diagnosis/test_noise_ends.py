@@ -45,6 +45,7 @@ def hints(code, pair, seed=1, **told):
     return {found.code: found.says for found in record.diagnoses if found.wrong}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("draw", "pair", "told"),
     [
@@ -82,6 +83,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize("width", [1, 2, 12, 100])
 def test_what_is_done_to_normal_noise_or_beside_it_is_none(width, told):

@@ -41,6 +41,7 @@ def walk(totals, seed, rows):
     return totals[rows.tobytes()]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("told", [{}, {"clip": 1.0, "noise_multiplier": 1.0, "gradients": lambda rows: rows}])
 def test_a_total_that_is_never_reset_is_named_and_nothing_else(told):
     record = audited(functools.partial(walk, {}), MANY, **told)
@@ -65,6 +66,7 @@ def few(seeds, seed, rows):
     return np.clip(rows, 0, 1).sum() + np.random.default_rng(seed % seeds).standard_normal()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seeds", [50, 400])
 def test_few_seeds_of_one_released_number_are_named_before_the_tails_of_the_noise(seeds):
     record = audited(functools.partial(few, seeds), ONE)
@@ -192,6 +194,7 @@ def test_rounded_or_cut_noise_repeats_rightly(name, law):
         assert ASKED(*ROUNDED[name](drawn), cut=True, risk=1e-6) is None, seed
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("made", [lambda o: [o, o], lambda o: [o, 2 * o + 1, -o], lambda o: [o, np.exp(o)]])
 def test_one_float32_number_in_several_forms_is_equal_in_two_trials_by_chance(made):
     """Its coordinates were taken for independent ones, and two trials for one that came again."""

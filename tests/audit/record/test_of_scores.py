@@ -55,6 +55,7 @@ GIVEN = {
 }
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("which", GIVEN)
 def test_what_is_read_proves_what_was_found_and_verifies(tmp_path, which):
     found = GIVEN[which]()

@@ -53,7 +53,7 @@ def wrong(record):
     return [check.says for check in verify([record]).checks if check.state == "wrong"]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("mu", [0.3, 20.0])
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_what_is_diagnosed_of_foreign_code_is_right(kind, mu):

@@ -125,6 +125,7 @@ def same(found, truth):
         np.testing.assert_allclose(found[name], rows, atol=1e-5)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("train", "releases"),
     [(one_by_one, "update"), (one_by_one, "final"), (by_vmap, "update"), (by_autograd_grad, "final")],
