@@ -12,6 +12,8 @@ from audit.diagnosis.clear_coordinates import clear_coordinates
 from audit.diagnosis.presence import bare_values
 from audit.report.diagnoses import looks_wrong
 
+pytestmark = pytest.mark.long
+
 PAIR = mechanisms.worst_case_pair(records=3, dimension=4, clip=1.0)
 SCALAR = mechanisms.worst_case_pair(records=3, dimension=1, clip=1.0)
 

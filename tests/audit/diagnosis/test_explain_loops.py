@@ -15,6 +15,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch.func import functional_call, grad, vmap  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 RATE, COLUMNS = 0.4, 3
 KEYS = [jax.random.key(number) for number in range(4)]
 

@@ -99,6 +99,7 @@ def filled(key, rows, *, masked):
     return batch.sum(0) + jax.random.normal(noise, (6,))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("function", "where", "why"),
     [(repeated, "# a mask of ones", "nothing random decides the mask"), (filled, "# wrong", "the place of padding")],

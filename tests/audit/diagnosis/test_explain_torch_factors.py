@@ -98,6 +98,7 @@ WRONG = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("add", WRONG, ids=lambda add: add.__name__)
 def test_the_line_that_makes_the_factor_wrong_stands_first(add):
     source, start = inspect.getsourcelines(too_large if add is from_a_helper else add)

@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch import nn  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 CLIP, NOISE, RATE, ROUNDS = 0.7, 1.3, 0.5, 2
 X = (np.random.default_rng(5).normal(size=(8, 3)) * np.linspace(0.2, 3, 8)[:, None]).astype("f4")
 Y = np.arange(8) % 2

@@ -15,6 +15,8 @@ from audit.diagnosis.explain import explain
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
 
+pytestmark = pytest.mark.long
+
 WIDTH = 6
 X = np.random.default_rng(0).normal(size=(10, WIDTH)).astype(np.float32) * 3
 

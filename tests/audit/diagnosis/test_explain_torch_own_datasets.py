@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 from diagnosis import torch_steps as steps  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 RECORDS = 20
 
 
@@ -127,6 +129,7 @@ def of_one_size_and_read_alone(seed, data):
     return total + steps.noise()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_batches_of_one_size_are_found_where_records_are_read_alone(dataset):
     _, start = inspect.getsourcelines(of_one_size_and_read_alone)

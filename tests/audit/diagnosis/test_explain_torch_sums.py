@@ -140,6 +140,7 @@ WRONG = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("step", RIGHT, ids=lambda step: step.__name__)
 def test_nothing_is_said_about_right_sums(step):
     assert not told(step, clip=steps.CLIP, noise_multiplier=steps.NOISE).findings

@@ -165,6 +165,7 @@ FEW = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", FEW)
 def test_few_trials_are_enough_for_a_hint(name):
     """Below 800 trials all hints were lost."""

@@ -72,6 +72,7 @@ def test_trials_that_are_said_to_be_enough_are_those_at_which_a_verdict_is_concl
     assert conclusive(claim, trials, jointly_refuting, TOGETHER) == (trials > 13_000, trials > 13_000)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", CLAIMS)
 def test_whether_a_moderate_leak_is_found_is_told_without_the_smallest(name):
     found = {conclusive(CLAIMS[name], 100 * 2**size, refuting, ONE_BY_ONE) for size in range(8)}

@@ -84,6 +84,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_number_is_wrong_or_refused(tmp_path, change):
     data = as_record(judged()).to_json()
