@@ -90,14 +90,14 @@ def _remarks(arguments: argparse.Namespace) -> list[str]:
     large = [delta for delta in arguments.delta or () if delta * records >= 1]
     if large:
         found.append(
-            f"Delta {large[0]:g} is not below 1 / {records:,} records: who publishes one record drawn at random keeps "
-            "that promise, too. Choose a delta far below it."
+            f"Delta {large[0]:g} is not below 1 / {records:,} records: publishing one record at random "
+            "would keep that promise, too. Choose a delta far below it."
         )
     if batch is not None and records % batch and not arguments.shuffled:
         taken = 1 / -(-records // batch)
         found.append(
             f"Computed at rate {batch:,} / {records:,} = {batch / records:.4g}; Opacus samples at 1 / len(loader) = "
-            f"{taken:.4g}, since a loader's last batch is smaller here: --rate {taken:.4g} --steps ... is its claim."
+            f"{taken:.4g}, since the last batch is smaller. For Opacus, give --rate {taken:.4g} and --steps."
         )
     return found
 

@@ -322,7 +322,7 @@ def test_a_delta_that_protects_nobody_and_a_last_batch_that_is_smaller_are_said(
     words = ["claim", "--batch", 4, "--records", records, "--noise-multiplier", 1, "--stated", 5, "--delta", delta]
     assert run_command(*words) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert ("who publishes one record drawn at random keeps that promise" in told) == said[0]
+    assert ("publishing one record at random would keep that promise" in told) == said[0]
     assert ("Opacus samples at 1 / len(loader) = 0.3333" in told) == said[1]
 
 
