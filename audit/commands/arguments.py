@@ -199,12 +199,6 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         help="threshold that you fixed before looking at these scores; repeatable",
     )
     parser.add_argument(
-        "--assume",
-        choices=["gaussian", "subsampled-gaussian"],
-        help="also print what would follow IF the scores came from this family; never part of a verdict",
-    )
-    parser.add_argument("--rate", type=float, help="the known sampling rate, for --assume subsampled-gaussian")
-    parser.add_argument(
         "--claim",
         metavar="'gaussian(mu=1)'",
         help="claim to judge, written as in Python: name(parameter=number, ...)",
@@ -239,7 +233,6 @@ def _bound(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", help="what the record and its reports are called")
     parser.add_argument("--markdown", metavar="FILE", help="also write a Markdown table: with --claim a model card")
-    _flag(parser, "--plot", "draw the trade-off curves as text, even if the output is not a terminal")
     _speech(parser)
 
 
@@ -343,10 +336,8 @@ def _claim(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--plot",
-        nargs="?",
-        const="",
         metavar="FILE",
-        help="draw the trade-off curves into a file (.svg, .png, .pdf); without FILE, as text even in a pipe",
+        help="draw the trade-off curves into a file (.svg, .png, .pdf)",
     )
     _speech(parser)
 

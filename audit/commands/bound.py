@@ -14,13 +14,11 @@ import numpy as np
 
 from audit.bounds.bounded_numbers import DeltaAt, EpsilonAt, Mu
 from audit.bounds.joint import GAMMA_SHARE
-from audit.bounds.model_estimates import ModelEstimate, gaussian_shift, subsampled_gaussian
 from audit.commands.arguments import risk_of
 from audit.commands.json_output import print_json
 from audit.commands.score_file import load_scores, swapped
 from audit.record.files import make_folder, require_apart, write_whole
 from audit.record.record import plain
-from audit.report.character_plot import Line, claim_line, falling_line, print_plot
 from audit.report.table import readable, readable_p_value
 from audit.suites.exit_codes import EXIT_EXPECTED, EXIT_INCONCLUSIVE, EXIT_UNEXPECTED
 from audit.trials.disk_cache import laws_kept
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from audit.bounds.attack_summary import AttackSummary
     from audit.one_run.result import OneRun
     from audit.verdict.score_bounds import ScoreBounds
-    from guarantees.claim import Claim
 
 CLOSE = 0.01
 """By which a p-value may lie above the smallest that the joint test gives and still be called that."""
@@ -60,10 +57,6 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise ValueError("--markdown with --one-run writes the card of a claim that was judged; add --claim.")
     if arguments.guesses and not arguments.one_run:
         raise ValueError("--guesses only works with --one-run; add --one-run, or drop --guesses.")
-    if arguments.rate is not None and arguments.assume != "subsampled-gaussian":
-        raise ValueError(
-            "--rate only works with --assume subsampled-gaussian; name the rate in --claim, or drop --rate."
-        )
     if arguments.out is None:
         if arguments.name is not None:
             raise ValueError("--name names a record; add --out DIR, or drop --name.")
@@ -88,11 +81,8 @@ def _read(arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
 
     zero, one = load_scores(arguments.without), load_scores(arguments.with_record)
     outputs = are_outputs(zero) or are_outputs(one)
-    if outputs and (arguments.one_run or arguments.assume is not None):
-        raise ValueError(
-            f"{'--one-run' if arguments.one_run else '--assume'} reads one score a trial, and these files "
-            "hold several numbers a trial: save scores."
-        )
+    if outputs and arguments.one_run:
+        raise ValueError("--one-run reads one score a canary, and these files hold several numbers a row: save scores.")
     if outputs:
         zero, one = rows_of_outputs("--without", zero), rows_of_outputs("--with", one)
     else:
@@ -131,14 +121,10 @@ def _from_scores(arguments: argparse.Namespace, sides: tuple[np.ndarray, np.ndar
 
         files = (arguments.without, arguments.with_record)
         write_whole(arguments.markdown, score_card(found, delta=arguments.delta, files=files))
-    estimate = _assumed(arguments, *sides, assumption_free=found.epsilon(arguments.delta))
     if arguments.json:
-        print_json(plain({**_numbers(found, arguments.delta), "assumed": plain(estimate) if estimate else None}))
+        print_json(plain(_numbers(found, arguments.delta)))
     elif not arguments.quiet:
         _print(found, arguments)
-        print_plot(_lines(found, claim), asked=arguments.plot)
-        if estimate is not None:
-            print(f"Under an assumption: {estimate.wording}")
     return found
 
 
@@ -251,21 +237,6 @@ def _p_value(p: float, risk: float) -> str:
     return f"p-value {readable_p_value(p)}{floor if math.isclose(p, GAMMA_SHARE * risk, rel_tol=CLOSE) else ''}"
 
 
-def _lines(found: ScoreBounds, claim: Claim | None) -> list[Line]:
-    """What is claimed, what these scores show and what the band proves of them."""
-    without, with_record = found.sides
-    # between two of these thresholds neither rate moves by more than a dot of the plot
-    thresholds = np.unique(np.concatenate([np.quantile(side, np.linspace(0, 1, 401)) for side in found.sides]))
-    false_alarms = 1 - np.searchsorted(without, thresholds, side="right") / len(without)
-    misses = np.searchsorted(with_record, thresholds, side="right") / len(with_record)
-    lines = [] if claim is None else [claim_line(claim, f"claimed: {claim.describe()}")]
-    lines.append(falling_line("errors of these scores", false_alarms, misses))
-    if (band := found.band) is not None:
-        name = "proven: at most these errors, all thresholds at once"
-        lines.append(falling_line(name, band.alpha_upper, band.beta_upper))
-    return lines
-
-
 def _print_summary(summary: AttackSummary) -> None:
     """The attack's figures, estimated and proven."""
     figures = [
@@ -275,21 +246,3 @@ def _print_summary(summary: AttackSummary) -> None:
     ]
     for name, proven, estimate in figures:
         print(f"{name + ':':26}at least {at_least(proven, '.4f')}   (these scores: {estimate:.4f})")
-
-
-def _assumed(
-    arguments: argparse.Namespace, without: np.ndarray, with_record: np.ndarray, *, assumption_free: float
-) -> ModelEstimate | None:
-    """What would follow from a model, if one was named."""
-    if arguments.assume is None:
-        return None
-    if not (np.isfinite(without).all() and np.isfinite(with_record).all()):
-        raise ValueError(
-            "--assume fits a family to the scores, so all of them must be finite; repair them, or drop --assume."
-        )
-    given = {"delta": arguments.delta, "risk": risk_of(arguments.confidence), "assumption_free": assumption_free}
-    if arguments.assume == "gaussian":
-        return gaussian_shift(without, with_record, **given)
-    if arguments.rate is None:
-        raise ValueError("--assume subsampled-gaussian needs the known --rate.")
-    return subsampled_gaussian(without, with_record, rate=arguments.rate, **given)

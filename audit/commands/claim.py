@@ -9,7 +9,6 @@ from pathlib import Path
 from audit.commands.json_output import print_json
 from audit.record.files import require_writable
 from audit.record.record import plain
-from audit.report.character_plot import claim_line, print_plot
 from audit.report.claims import Setting, by_normaliser, by_sampler, claim_json, print_claims
 from audit.report.shuffled import print_shuffled, shuffled_json, shuffled_training, stated_if_shuffled
 from audit.report.stated import Stated
@@ -51,7 +50,6 @@ def execute(arguments: argparse.Namespace) -> int:
             print(answer.says)
         for remark in _remarks(arguments):
             print(remark)
-        print_plot([claim_line(claim) for claim in claims], asked=arguments.plot == "")
         if arguments.plot:
             print(f"Plot: {arguments.plot}")
     return min((answer.code for answer in said if answer.code), default=0)
@@ -139,11 +137,9 @@ def _setting(arguments: argparse.Namespace) -> Setting:
 
 
 def _require_figure(path: str) -> None:
-    """A file that a figure can be written to; a claim that stands behind --plot is none."""
+    """A file that a figure can be written to."""
     if not path.endswith(FIGURES):
-        raise ValueError(
-            f"--plot takes a file ending in {', '.join(FIGURES)}, or nothing if it comes last; got {path!r}."
-        )
+        raise ValueError(f"--plot takes a file ending in {', '.join(FIGURES)}; got {path!r}.")
     require_writable(path)
 
 

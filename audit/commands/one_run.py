@@ -22,10 +22,8 @@ from guarantees.numerics.rounding import at_least, at_most
 
 def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.ndarray) -> OneRun:
     """Bound, print, and hand back what was found."""
-    if arguments.threshold or arguments.assume:
-        raise ValueError("--one-run guesses coins: give --guesses IN OUT, not --threshold or --assume.")
-    if arguments.plot:
-        raise ValueError("--one-run proves no curve, so there is nothing to plot; drop --plot.")
+    if arguments.threshold:
+        raise ValueError("--one-run guesses coins: give --guesses IN OUT, not --threshold.")
     claim = None if arguments.claim is None else claim_from_text(arguments.claim)
     # what flipping a coin does is vouched for: it is what the claim is about, where the claim says
     stated: dict[str, Any] = {} if claim is None or claim.relation == "any" else {"relation": claim.relation}

@@ -124,24 +124,11 @@ def test_plan_prints_the_delta_of_its_epsilons(words, capsys):
     assert "epsilons at delta 1e-05" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_terminal_and_whoever_asks_get_a_plot(words, capsys, monkeypatch):
-    for name in ("claim", "bound"):
-        call(words[name], "--plot")
-        assert "misses (up)" in capsys.readouterr().out
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "dumb")
-    call(words["claim"])
-    assert "misses (up)" in capsys.readouterr().out
-    assert call(words["one run"], "--plot") == 2
-    assert call(["claim", "--plot", "gaussian(mu=1)"]) == 2
-    assert "comes last" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["claim", "bound", "report"])
 def test_an_encoding_without_our_characters_is_no_error(name, words, monkeypatch):
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", errors="strict"))
-    more = ["--plot"] if name in ("claim", "bound") else ["--title", "≤ 😀"] if name == "report" else []
+    more = ["--title", "≤ 😀"] if name == "report" else []
     assert call(words[name], *more) == 0
     sys.stdout.flush()
     text = raw.getvalue().decode("ascii")

@@ -1,30 +1,16 @@
-"""Plots in characters: what is drawn lies where the curve is, at any width and in any encoding; ten lines are ten."""
+"""What a terminal shows of a run: its story in ten lines, its table, and what there is to do."""
 
 import dataclasses
 import re
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import guarantees
 from audit.diagnosis.cause_sentences import QUESTIONS, answer
 from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import Diagnosis
 from audit.report.catalogue import TEXTS, text_report
-from audit.report.character_plot import (
-    BRAILLE,
-    DOTS,
-    MARGIN,
-    NARROWEST,
-    ROWS,
-    claim_line,
-    falling_line,
-    pixels,
-    speaks_unicode,
-    trade_off_plot,
-)
 from audit.report.diagnoses import IN_SHORT
 from audit.report.formats import markdown
 from audit.report.page import write_report
@@ -36,91 +22,6 @@ from audit.report.text import record_lines
 from audit.suites.read import parse_suite
 from audit.trials.source import Tally
 from mechanisms.pairs.gradient_lengths import GradientLengths
-
-
-def drawn(rows, *, unicode, mark="*"):
-    """Boxes (left, right, low, high) of the plane in which a plot has something of its only curve."""
-    body = [row[MARGIN:] for row in rows[1 : 1 + ROWS]]
-    columns = len(rows[1 + ROWS]) - MARGIN
-    across, down = (2 * columns, 4 * ROWS) if unicode else (columns, ROWS)
-    for row, text in enumerate(body):
-        for column, character in enumerate(text):
-            if not unicode and character == mark:
-                yield column / across, (column + 1) / across, 1 - (row + 1) / down, 1 - row / down
-            elif unicode and BRAILLE < ord(character) < BRAILLE + 256:
-                for y, x in np.ndindex(4, 2):
-                    if ord(character) - BRAILLE & DOTS[y][x]:
-                        left, top = 2 * column + x, 4 * row + y
-                        yield left / across, (left + 1) / across, 1 - (top + 1) / down, 1 - top / down
-
-
-def passes(claim, boxes):
-    """A falling curve goes through a box iff it is not above its upper right and not below its lower left corner.
-
-    At no false alarms it comes down from 1, along the axis where delta is positive.
-    """
-    left, right, low, high = np.array(boxes).T
-    return (claim.beta(right) <= high + 1e-6) & (np.where(left == 0, 1.0, claim.beta(left)) >= low - 1e-6)
-
-
-CLAIMS = st.one_of(
-    st.floats(0.01, 8.0).map(lambda mu: guarantees.gaussian(mu=mu)),
-    st.tuples(st.floats(0.0, 6.0), st.floats(0.0, 0.5)).map(
-        lambda p: guarantees.epsilon_delta(epsilon=p[0], delta=p[1])
-    ),
-)
-
-
-@given(claim=CLAIMS, width=st.integers(30, 120), unicode=st.booleans())
-def test_every_dot_lies_on_the_curve_and_every_column_has_one(claim, width, unicode):
-    rows = trade_off_plot([claim_line(claim)], width=width, unicode=unicode)
-    boxes = list(drawn(rows, unicode=unicode))
-    assert passes(claim, boxes).all()
-    columns = (len(rows[1 + ROWS]) - MARGIN) * (2 if unicode else 1)
-    assert {round(left * columns) for left, *_ in boxes} == set(range(columns))
-    assert max(map(len, rows)) < width
-
-
-def test_a_dot_elsewhere_would_be_seen():
-    weak, strong = guarantees.gaussian(mu=1.0), guarantees.gaussian(mu=3.0)
-    rows = trade_off_plot([claim_line(strong)], width=80, unicode=True)
-    assert passes(strong, list(drawn(rows, unicode=True))).all()
-    assert not passes(weak, list(drawn(rows, unicode=True))).all()
-
-
-def test_a_terminal_without_room_gets_no_plot():
-    line = claim_line(guarantees.gaussian(mu=1.0))
-    assert trade_off_plot([line], width=MARGIN + NARROWEST, unicode=True) == []
-    assert trade_off_plot([line], width=MARGIN + NARROWEST + 1, unicode=True)
-
-
-def test_several_curves_have_letters_on_them_and_a_legend():
-    claims = [guarantees.gaussian(mu=1.0), guarantees.gaussian(mu=1.0), guarantees.laplace(epsilon=2.0)]
-    lines = [claim_line(claim) for claim in claims]
-    rows = trade_off_plot(lines, width=80, unicode=True)
-    columns = len(rows[1 + ROWS]) - MARGIN
-    for letter, line, legend in zip("ABC", lines, rows[-3:], strict=True):
-        ((column, row),) = [
-            (text[MARGIN:].index(letter), place) for place, text in enumerate(rows[1 : 1 + ROWS]) if letter in text
-        ]
-        assert (column, row) in pixels(line, across=columns, down=ROWS)
-        assert legend == f"{letter}  {line.name}"
-
-
-def test_plain_characters_are_ascii_and_names_are_data():
-    line = claim_line(guarantees.gaussian(mu=1.0), "red \x1b[31m")
-    rows = trade_off_plot([line, line], width=80, unicode=False)
-    assert "\x1b" not in "\n".join(rows)
-    assert "\n".join(rows).isascii()
-    assert speaks_unicode("utf-8")
-    assert not any(map(speaks_unicode, ["ascii", "latin-1", "cp1252", None, "no such"]))
-
-
-def test_points_become_a_falling_curve_with_both_ends():
-    line = falling_line("", np.array([0.5, 0.1, 0.3]), np.array([0.2, 0.6, 0.7]))
-    assert line.beta(np.array([0.0, 0.1, 0.2, 0.3, 0.5, 1.0])).tolist() == [1.0, 0.6, 0.6, 0.6, 0.2, 0.0]
-    assert line.alpha(np.array([1.0, 0.4, 0.2, 0.0])) == pytest.approx([0.0, 0.4, 0.5, 1.0])
-
 
 IN_BATCHES = {
     "subsampled_gaussian": {"rate": 0.5, "noise_multiplier": 1.0},
