@@ -108,14 +108,12 @@ def build_suite(
     audits: Sequence[AuditSpec] | None = None,
     *,
     run_code: bool = True,
-    each: Callable[[Built], None] = lambda _: None,
     unbuilt: Callable[[AuditSpec, UnbuiltError], None] | None = None,
     install: Callable[[Environment], None] = only_installed,
 ) -> list[Built]:
     """All audits of a suite, or those of them that are wanted; parameters that no part takes are refused.
 
-    ``each`` is given every audit as soon as it is built, and ``unbuilt`` those that cannot be, which otherwise raise.
-    A wrong word raises in any case.
+    ``unbuilt`` is given those that cannot be built, which otherwise raise. A wrong word raises in any case.
     """
     known = catalogue()
     wanted = suite.audits if audits is None else audits
@@ -133,8 +131,6 @@ def build_suite(
                 raise
             unbuilt(spec, error)
             left_out.append(spec)
-        else:
-            each(built[-1])
     if not any(map(has_own_functions, left_out)):
         found = [*(audit.taken for audit in built), *(taken(spec, known) for spec in left_out)]
         _refuse_unused_defaults(suite, known, set().union(*found))

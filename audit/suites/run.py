@@ -19,7 +19,6 @@ from audit.record.record import AuditRecord, SuitePart, plain
 from audit.resume.checkpoint import Checkpoint, Saver, checkpoint
 from audit.resume.fingerprint import code_digest, decided_by
 from audit.suites.build import Built, build_suite, only_installed
-from audit.suites.compile_ahead import compiled_ahead
 from audit.suites.each_audit import among, folded, risk_of_each
 from audit.suites.earlier_test import like
 from audit.suites.suite import AuditSpec, Suite, SuiteError, UnbuiltError
@@ -130,62 +129,60 @@ def run_suite(
         # without the suite's line, which stands before it
         _, _, missing[spec.name] = str(error).partition(": ")
 
-    with compiled_ahead(executor) as ahead:
-        ready = build_suite(
-            suite,
-            wanted,
-            each=ahead,
-            unbuilt=unbuilt if keep_going else None,
-            install=functools.partial(install, told=told) if allow_install else only_installed,
-        )
-        built = {audit.spec.name: like(audit, before.get(audit.spec.name)) for audit in ready}
-        if not keep_going:
-            for audit in ready[1:]:
-                _require_traced(audit)
-        code = code_digest()
-        own = SuitePart(risk=suite.risk, audits=len(suite.audits), seed=suite.seed)
-        risk = risk_of_each(own, suite.look)
-        end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
-        records = []
+    ready = build_suite(
+        suite,
+        wanted,
+        unbuilt=unbuilt if keep_going else None,
+        install=functools.partial(install, told=told) if allow_install else only_installed,
+    )
+    built = {audit.spec.name: like(audit, before.get(audit.spec.name)) for audit in ready}
+    if not keep_going:
+        for audit in ready[1:]:
+            _require_traced(audit)
+    code = code_digest()
+    own = SuitePart(risk=suite.risk, audits=len(suite.audits), seed=suite.seed)
+    risk = risk_of_each(own, suite.look)
+    end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
+    records = []
 
-        def asked(spec: AuditSpec) -> dict[str, Any]:
-            key = describe_key(audit_key(suite.seed, spec.name, suite.look))
-            return {"risk": risk, "key": key, "environment": describe_environment(executor.device)}
+    def asked(spec: AuditSpec) -> dict[str, Any]:
+        key = describe_key(audit_key(suite.seed, spec.name, suite.look))
+        return {"risk": risk, "key": key, "environment": describe_environment(executor.device)}
 
-        warned: set[str] = set()
+    warned: set[str] = set()
 
-        def foreseen(spec: AuditSpec, says: str) -> None:
-            """Once for all audits of which it is true, by what decides whether trials are too few."""
-            if spec.name not in warned:
-                same = [name for name in built if _judged(built[name].spec) == _judged(spec)]
-                names = [name for name in same if name == spec.name or is_foreign(built[name].mechanism)]
-                warned.update(names)
-                told(f"{', '.join(names)}{says.removeprefix(spec.name)}")
+    def foreseen(spec: AuditSpec, says: str) -> None:
+        """Once for all audits of which it is true, by what decides whether trials are too few."""
+        if spec.name not in warned:
+            same = [name for name in built if _judged(built[name].spec) == _judged(spec)]
+            names = [name for name in same if name == spec.name or is_foreign(built[name].mechanism)]
+            warned.update(names)
+            told(f"{', '.join(names)}{says.removeprefix(spec.name)}")
 
-        for index, spec in enumerate(wanted):
-            started(spec)
-            if spec.name in missing:
-                record = unrun(spec, None, why=missing[spec.name], **asked(spec))
-            else:
-                audit = built[spec.name]
-                deadline = _deadline(spec, end, len(wanted) - index)
-                began = time.monotonic()
-                try:
-                    with placed(spec):
-                        place = None
-                        if resume_in is not None:
-                            place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
-                        kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
-                        record = _run(audit, suite, risk, deadline, kept, fitting, progress, foreseen, executor)
-                except AuditError as error:
-                    if not keep_going or isinstance(error.__cause__, FileError):
-                        raise
-                    told(str(error))
-                    spent = time.monotonic() - began
-                    record = unrun(spec, audit, why=error.why, seconds=spent, **asked(spec))
-            stated = {**record.environment, "code": code}
-            records.append(dataclasses.replace(record, look=suite.look, suite=own, environment=stated))
-            finished(records[-1])
+    for index, spec in enumerate(wanted):
+        started(spec)
+        if spec.name in missing:
+            record = unrun(spec, None, why=missing[spec.name], **asked(spec))
+        else:
+            audit = built[spec.name]
+            deadline = _deadline(spec, end, len(wanted) - index)
+            began = time.monotonic()
+            try:
+                with placed(spec):
+                    place = None
+                    if resume_in is not None:
+                        place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
+                    kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
+                    record = _run(audit, suite, risk, deadline, kept, fitting, progress, foreseen, executor)
+            except AuditError as error:
+                if not keep_going or isinstance(error.__cause__, FileError):
+                    raise
+                told(str(error))
+                spent = time.monotonic() - began
+                record = unrun(spec, audit, why=error.why, seconds=spent, **asked(spec))
+        stated = {**record.environment, "code": code}
+        records.append(dataclasses.replace(record, look=suite.look, suite=own, environment=stated))
+        finished(records[-1])
     return adjust(tuple(records))
 
 

@@ -119,11 +119,6 @@ class Program:
             raise not_finite(min(broken), self.side)
         return np.asarray(counts, np.int64).sum(axis=0)
 
-    def compile(self) -> None:
-        """Have what ``count`` runs compiled, for a grid as policies lay it out; no trial is drawn."""
-        members = self.programs.score.eval_shape(self.release, self.scoring, key_from_seed(0), trial_number(0)).shape[0]
-        self.count(key_from_seed(0), 0, 0, jnp.asarray(np.zeros((members, EDGES), np.float32)))
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled(Source):
@@ -177,10 +172,6 @@ class TracedSides:
         if learnt:
             size = chunk or piece_size(self.layout())
             return separate({side: self._draw(side, size) for side in ("without", "with")}, distinguisher, chunk=size)
-        return self.programs(distinguisher, chunk=chunk)
-
-    def programs(self, distinguisher: Distinguisher, *, chunk: int | None = None) -> tuple[Program, Program]:
-        """Both sides with a score that is not learnt."""
         without, with_record = self.neighbours.without, self.neighbours.with_record
         first = compile_program(self.mechanism, without, distinguisher, side="without", chunk=chunk)
         return first, compile_program(
