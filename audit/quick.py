@@ -52,7 +52,7 @@ def quick_audit(mechanism: Any, neighbours: Neighbours, *, risk: float, key: jax
 
     The first look judges the members of ``battery`` at ``SHARE`` of the risk, the audit what is left; the record states
     its own part. A wrong statement needs one of the two to be wrong, so it has at most the whole risk.
-    [docs/validity.md, section 19] Where nothing can be judged without learning, or every trial costs a training of the
+    [docs/validity.md, section 18] Where nothing can be judged without learning, or every trial costs a training of the
     user's own, there is no first look, and the audit has the whole risk.
     """
     step = as_mechanism(mechanism)

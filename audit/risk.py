@@ -90,7 +90,7 @@ class RiskBudget:
     def passed_on(self, *, refuted: bool) -> dict[Statement, float]:
         """What epsilon gains where the verdict's own test has ``refuted`` the claim: all that the excess leaves.
 
-        [docs/validity.md, section 13]
+        [docs/validity.md, section 12]
         """
         return {"epsilon": self.verdict - self.for_excess} if refuted and self.epsilon else {}
 
@@ -129,7 +129,7 @@ def look_share(trials: int, looks: Sequence[int]) -> float:
     """The share of a number's risk that a look has, by its trial number: 1/2 the last one planned, 1/6 that before, ...
 
     The look j before the last has 1/((j+1)(j+2)), so all of them together have less than 1.
-    [docs/validity.md, section 16]
+    [docs/validity.md, section 15]
     """
     before_last = len(looks) - 1 - list(looks).index(trials)
     return 1 / ((before_last + 1) * (before_last + 2))

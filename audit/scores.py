@@ -61,7 +61,7 @@ def from_scores(
     the others are scored and judged.
 
     Not guaranteed: anything if the scores were used to choose the attack, the thresholds or ``delta``, or if the trials
-    are not independent. ``conditions`` of the result lists what you must vouch for. [docs/validity.md, section 14]
+    are not independent. ``conditions`` of the result lists what you must vouch for. [docs/validity.md, section 13]
 
     Args:
       without: scores of outputs drawn without the record, which may be infinite; or the outputs themselves, one row a

@@ -1,7 +1,7 @@
 """How often each one-run procedure is wrong where the truth is known: 2,000 null runs each, 95%.
 
     python benchmarks/one_run_coverage.py [--runs 2000] [--canaries 1000] [--processes 2]
-        [--only 'in turn'] [--null 'all shown']
+        [--only 'inside out'] [--null 'all shown']
 
 Nulls without a curve: coins answered by randomised response at epsilon 1; nothing shown; all shown with probability
 delta and nothing else, with canaries times delta of .01, 1 and 100. A bound above the truth is wrong. Labelled
@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
-import math
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -32,7 +31,6 @@ from scipy.sparse import csr_matrix
 import audit
 import guarantees
 from audit.bounds.bounds_from_guesses import curve_refuted, gaussian_inverse
-from audit.bounds.guesses_in_turn import Rule, best_rule, guessed_in_turn
 from audit.bounds.sharp_guesses import profile_of, sharp_tail
 from audit.one_run.procedure import guesses_of_claim
 from guarantees.laws.gaussian_and_laplace import gaussian_delta
@@ -41,7 +39,6 @@ from guarantees.numerics.search import first
 RISK, SMALL = 0.05, 1e-5
 MU = 1.0
 RATE, STEPS, NOISE = 0.1, 20, 1.0
-EACH = 4
 KEPT = 1e-4
 """Probability of all that the worst training may show beyond its claim: the program's tolerance."""
 TOLD = 0.2
@@ -201,25 +198,6 @@ def one_sided(procedure: str, rng: np.random.Generator, canaries: int) -> bool:
     return audit.one_run(scores, coins, risk=RISK, delta=SMALL, guesses=pairs).epsilon(SMALL) > 1.0
 
 
-def heads(rng: np.random.Generator, canaries: int) -> tuple[np.ndarray, np.ndarray]:
-    """Coins of every coordinate, and the likelihood of their noisy number."""
-    coins = rng.random((canaries // EACH, EACH)) < 0.5
-    noise = rng.geometric(-math.expm1(-1.0), (2, len(coins)))
-    return -np.abs((coins.sum(1) + noise[0] - noise[1])[:, None] - np.arange(EACH + 1)), coins
-
-
-@functools.cache
-def rule(canaries: int) -> Rule:
-    """Fixed before any null run."""
-    rng = np.random.default_rng(0)
-    return best_rule([heads(rng, canaries) for _ in range(10)], risk=RISK)
-
-
-def in_turn(rng: np.random.Generator, canaries: int) -> bool:
-    """Whether the epsilon at delta 0 is above 1."""
-    return guessed_in_turn(*heads(rng, canaries), rule=rule(canaries), risk=RISK).epsilon(0.0) > 1.0
-
-
 CURVES = {"gaussian": functools.partial(guarantees.gaussian, mu=MU), "sampled": sampled_claim}
 EXPOSED = {
     "randomised response": None,
@@ -238,7 +216,6 @@ CASES |= {
     for procedure in ("labelled, published recursion", "labelled, sharp certificate")
 }
 CASES[("verdict on a curve", "sampled, keeps its claim")] = curve
-CASES[("in turn, delta 0", "geometric noise, epsilon 1")] = in_turn
 # added last: a null's seeds follow from its place
 CASES |= {
     (procedure, "one-sided, epsilon 1"): functools.partial(one_sided, procedure)
@@ -251,9 +228,7 @@ CASES |= {
 
 def wrong(name: tuple[str, str], canaries: int, first: int, last: int) -> int:
     """How many of these runs are wrong."""
-    return sum(
-        CASES[name](np.random.default_rng((list(CASES).index(name), seed)), canaries) for seed in range(first, last)
-    )
+    return sum(CASES[name](np.random.default_rng((place, seed)), canaries) for seed in range(first, last))
 
 
 def main() -> None:

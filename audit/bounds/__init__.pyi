@@ -7,4 +7,3 @@ from audit.bounds.inversion import joint_delta_bound as joint_delta_bound
 from audit.bounds.inversion import joint_epsilon_bound as joint_epsilon_bound
 from audit.bounds.inversion import joint_mu_bound as joint_mu_bound
 from audit.bounds.joint import joint_p_value as joint_p_value
-from audit.bounds.label_scan import label_scan as label_scan

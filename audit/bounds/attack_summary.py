@@ -46,7 +46,7 @@ def attack_summary(
     """Estimates from scores in increasing order, and lower limits from a band that holds at every threshold at once.
 
     The curve of true- against false-positive rates grows, so at any x it is at least ``max{1 - beta_U(t): alpha_U(t)
-    <= x}``; the area under that staircase bounds the area under the curve. [docs/validity.md, section 15]
+    <= x}``; the area under that staircase bounds the area under the curve. [docs/validity.md, section 14]
     """
     staircase = _Staircase.of(band)
     zero, one = len(without), len(with_record)

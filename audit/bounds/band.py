@@ -26,7 +26,7 @@ def wider_band(edges: np.ndarray, without: np.ndarray, with_record: np.ndarray, 
     """The same with smaller local levels, which are found at once: for p-values, which ask at many risks.
 
     At a smaller risk it lies above the simultaneous band, and at a larger one nowhere below the level that this risk
-    pays for, so either of them refutes a true claim only as often as the larger risk. [docs/validity.md, section 13]
+    pays for, so either of them refutes a true claim only as often as the larger risk. [docs/validity.md, section 12]
     """
     if max(without.sum(), with_record.sum()) <= LARGEST_EXACT:
         return band_from_grid(edges, without, with_record, risk=risk, rates=wider_rate_band)

@@ -19,7 +19,7 @@ def implied(question: Question, *, epsilon: float, delta: float) -> float:
 
     A symmetric curve with this delta passes through a point on or below ``f`` of (epsilon, delta), and the number is
     least at one of those points: where f is steep it falls towards the axis, or else towards the middle of f.
-    [docs/validity.md, section 13]
+    [docs/validity.md, section 12]
     """
     if delta <= 0:
         return 0.0

@@ -40,7 +40,7 @@ def joint_epsilon_bound(counts: ErrorCounts, *, delta: Delta, risk: Share) -> fl
 
     Counts are ordered by ``approximate_bound``; epsilon is excluded when counts ordered at least as high have
     probability at most the risk under every pair of error rates that it allows. [buehler1957; bergerboos1994;
-    docs/validity.md, section 13]
+    docs/validity.md, section 12]
 
     Holds for ONE number from one test, both fixed before these trials; two of them hold together only at the sum of
     their risks. Zero means "nothing shown", not "private".
@@ -193,7 +193,7 @@ def joint_bound(counts: ErrorCounts, question: Question, *, risk: float, passed_
     """Largest theta whose hypothesis has a p-value of at most ``risk + passed_on``; 0 if there is none.
 
     The p-values are those made for ``risk`` alone: with more passed on to it a bound only grows, so that one which is
-    too high without is too high with it. [docs/validity.md, section 13] The root is found among a few false-alarm
+    too high without is too high with it. [docs/validity.md, section 12] The root is found among a few false-alarm
     rates; the worst rate there joins them until none is worse.
     """
     test = inversion(counts, question, risk=risk)

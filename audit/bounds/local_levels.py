@@ -85,7 +85,7 @@ def band_from_scores(
 
     With a of n scores above t, ``alpha_U(t) = Beta.isf(eta_r; r, n-r+1)`` for the next set rank r > a, and likewise
     beta_U from the scores at or below t; the local levels eta_r are such that each side's limits all hold with
-    probability 1 - risk/2, computed exactly. [owen1995; moscovich2017; docs/validity.md, section 6] Only the
+    probability 1 - risk/2, computed exactly. [owen1995; moscovich2017; docs/validity.md, section 5] Only the
     thresholds where a limit changes are kept: no other says more.
 
     No threshold need be fixed beforehand; the score must be. Ties, and discrete scores, make it conservative.

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 
 from audit.bounds.clopper_pearson import require_risk
 from audit.bounds.counted_guesses import Guesses
-from audit.bounds.label_scan import correct_guesses
 from audit.bounds.number_of_guesses import best_guesses, guess_extremes, risk_split, sampled_canaries
 from audit.bounds.ranking import from_highest, tied
 from audit.bounds.supporting_lines import tabulate
@@ -217,8 +216,7 @@ def _canaries(scores: ArrayLike, included: ArrayLike) -> tuple[np.ndarray, np.nd
 
 def _count(coins: np.ndarray, pairs: tuple[tuple[int, int], ...], *, risk: float) -> tuple[Guesses, ...]:
     """The right guesses of every pair, which share the risk; coins come from the highest score to the lowest."""
-    top = (0, *correct_guesses(coins, range(1, len(coins) + 1)))
-    bottom = (0, *correct_guesses(~coins[::-1], range(1, len(coins) + 1)))
+    top, bottom = ([0, *np.cumsum(side).tolist()] for side in (coins, ~coins[::-1]))
     return tuple(
         Guesses(
             guessed_in=k_in,

@@ -5,27 +5,21 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from audit.bounds.guesses_in_turn import best_rule, guessed_in_turn
-from audit.one_run.judgement import by_epsilon
-from audit.one_run.procedure import FLIPS, judged, one_run
+from audit.one_run.procedure import one_run
 from audit.one_run.result import OneRun
-from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked, require
+from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked
 from guarantees.claim import Claim
 from guarantees.vocabulary import Relation
 from mechanisms.pairs.coordinate_canaries import CoordinateCanaries, coordinate_canaries
 
 Training = Callable[[CoordinateCanaries], Iterable[ArrayLike]]
 """Trains with the canaries that are in, and gives back what ``canaries.seen`` says of each step's noisy sum."""
-Reveal = Literal["others", "in_turn"]
 FAR, SURE = 0.1, 5.0
 """Share of the clipping norm, and standard errors, by which a canary's movement must differ to be told."""
-IMAGINED = 4
-"""Trainings that do what they say, imagined to choose how sure a guess in turn must be."""
 
 
 class AnotherClipWarning(UserWarning):
@@ -49,7 +43,6 @@ def one_training(
     claim: Claim | None = None,
     relation: Relation = "add_remove",
     seed: FromZero = 0,
-    reveal: Reveal = "others",
     name: str = "one training",
 ) -> OneRun:
     """Make canaries, train once, score every update, judge.
@@ -73,21 +66,18 @@ def one_training(
       length: norm of a canary's gradient.
       risk: probability that any of the statements is wrong.
       delta: where epsilon is proven; by default the claim's, else 1e-5.
-      guesses: pairs (in, out) fixed before the training, as for ``one_run``; not with coins that are revealed in turn.
+      guesses: pairs (in, out) fixed before the training, as for ``one_run``.
       claim: a promise to judge, if there is one.
       relation: what leaving a canary out does.
       seed: draws coins and batches; the training must not know it.
-      reveal: ``"others"``: of the canaries in one coordinate one is guessed and the others' coins are revealed.
-        ``"in_turn"``: every coin may be guessed and is revealed after its turn, which helps the next guesses. That is
-        valid for delta 0 alone, and any other is refused. [keinan2025]
       name: what records and reports call it.
 
     Returns:
       What the guesses prove: ``epsilon(delta)``, ``delta(epsilon)``, ``mu`` and, with a claim, ``verdict``.
 
     Raises:
-      ValueError: an argument is out of range, an update has another size than the weights, no step moves a
-        coordinate, or coins are to be revealed in turn at a delta above 0.
+      ValueError: an argument is out of range, an update has another size than the weights, or no step moves a
+        coordinate.
 
     Examples:
       >>> import audit, numpy as np
@@ -102,19 +92,12 @@ def one_training(
       >>> found.epsilon(1e-5) > 1
       True
     """
-    if reveal == "in_turn":
-        _require_pure(delta, claim)
-        require("guesses", guesses is None, "left out where coins are revealed in turn", guesses)
     canaries = coordinate_canaries(weights, places=places, each=each, length=length, rate=rate, seed=seed)
-    scale = {"clip": clip, "noise_multiplier": noise_multiplier}
     seen = _moved(train(canaries))
     _warn_of_another_clip(canaries, seen, clip)
     known = _known(canaries, len(seen))
     vouched = [f"the training did not know the seed {seed}, which drew the coins"]
-    if reveal == "in_turn":
-        found = _in_turn(canaries, seen, scale=scale, risk=risk, claim=claim, relation=relation, name=name)
-        return dataclasses.replace(found, conditions=(*found.conditions, *vouched), known=known)
-    scores = canaries.scores(seen, **scale)
+    scores = canaries.scores(seen, clip=clip, noise_multiplier=noise_multiplier)
     found = one_run(
         scores,
         canaries.guessed,
@@ -166,55 +149,3 @@ def _warn_of_another_clip(canaries: CoordinateCanaries, seen: np.ndarray, clip: 
             AnotherClipWarning,
             stacklevel=4,
         )
-
-
-def _require_pure(delta: float | None, claim: Claim | None) -> None:
-    """Coins revealed in turn speak of delta 0 alone."""
-    if claim is not None and not (by_epsilon(claim) and not claim.parameters.get("delta", 0.0)):
-        raise ValueError(
-            f"coins revealed in turn can judge an epsilon at delta 0, not {claim.name}; "
-            "use reveal='others' or guarantees.epsilon_delta(epsilon, 0)."
-        )
-    if delta or (delta is None and claim is None):
-        raise ValueError(
-            "coins revealed in turn prove an epsilon at delta 0 alone: at a larger delta one coin may change later "
-            "guesses, and no bound on the number of right guesses holds; use delta=0 or reveal='others'."
-        )
-
-
-def _in_turn(
-    canaries: CoordinateCanaries,
-    seen: np.ndarray,
-    *,
-    scale: dict[str, float],
-    risk: float,
-    claim: Claim | None,
-    relation: Relation,
-    name: str,
-) -> OneRun:
-    imagined = []
-    for draw in range(IMAGINED):
-        coins, shown = canaries.imagined(len(seen), draw=draw, **scale)
-        imagined.append((canaries.likelihoods(shown, **scale), coins))
-    rule = best_rule(imagined, risk=risk)
-    found = guessed_in_turn(canaries.likelihoods(seen, **scale), canaries.coins, rule=rule, risk=risk)
-    return OneRun(
-        guesses=(found,),
-        canaries=canaries.coins.size,
-        included=int(canaries.coins.sum()),
-        relation=relation,
-        risk=risk,
-        seed=canaries.seed,
-        tied=0,
-        conditions=(
-            "each canary was included by its own fair coin, independent of the other coins and of everything else",
-            "a guess read what the training released and coins that had been revealed before, never its own coin",
-            f"flipping one coin {FLIPS[relation]}: the bounds are about {relation} neighbours",
-            f"how sure a guess must be (log odds of {rule.threshold:.3g}) and the number of guesses ({rule.guesses:,}) "
-            "were fixed beforehand, by imagined trainings that do what they say",
-            "delta is 0: nothing is proven at any other",
-        ),
-        judgement=None if claim is None else judged((found,), claim, delta=0.0),
-        claim=claim,
-        name=name,
-    )

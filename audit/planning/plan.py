@@ -118,7 +118,7 @@ def plan(
     """What an audit of this size can show: trials needed, smallest detectable leak, largest provable epsilon.
 
     Powers of the rectangle are exact sums; the joint test's use one critical value for all counts. [docs/validity.md,
-    section 7] A plan from a pilot inherits the pilot's error: the true number of trials may be several times larger or
+    section 6] A plan from a pilot inherits the pilot's error: the true number of trials may be several times larger or
     smaller.
 
     Args:
@@ -244,7 +244,7 @@ def growth_rates(lines: SupportingLines, points: Sequence[Point]) -> Array:
 def expected_bounds(claim: Claim, *, trials_per_side: int, delta: float, risk: float) -> ExpectedBounds:
     """Bounds at median counts along the claim's own curve, at the best threshold for each and its share of the risk.
 
-    By the normal approximation of the joint inversion, which is close. [docs/validity.md, section 13]
+    By the normal approximation of the joint inversion, which is close. [docs/validity.md, section 12]
     """
     n = trials_per_side
     alpha = ndtr(np.linspace(-6.0, 6.0, 241))

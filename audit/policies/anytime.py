@@ -144,7 +144,7 @@ class Anytime(Policy):
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
         """The verdict where the audit stopped, by ``1 / largest e-value``, and the numbers at the last look.
 
-        [docs/validity.md, sections 4 and 17] What would have been found is stated for the Clopper-Pearson rectangle at
+        [docs/validity.md, sections 4 and 15] What would have been found is stated for the Clopper-Pearson rectangle at
         an even share of the tests, which needs more trials. Other questions are answered by limits that hold at all
         trial numbers at once; the band is those points.
         """

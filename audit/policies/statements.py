@@ -32,7 +32,7 @@ def tests_of(target: Target | Statement, test: Test, counts: tuple[ErrorCounts, 
 def judge_by_statements(tally: Tally, test: Test, goal: Goal) -> Finding:
     """The verdict and the numbers by inversions of the joint test; rectangles and a band for every other question.
 
-    All of it holds together at the budget's risk. [docs/validity.md, section 13]
+    All of it holds together at the budget's risk. [docs/validity.md, section 12]
     """
     budget, share = test.budget, test.budget.shares
     counts = error_counts(tally, test)

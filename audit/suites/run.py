@@ -80,7 +80,7 @@ def run_suite(
     Everything is built, and what JAX runs is traced, before anything runs: a wrong word in the last audit, or an error
     in its code, costs no time. Programs are compiled meanwhile. An audit's key comes from the suite's seed and the
     audit's name: adding an audit does not change the data of the others. Of several looks,
-    look k has 2^-k of the risk and trials of its own. [docs/validity.md, section 8]
+    look k has 2^-k of the risk and trials of its own. [docs/validity.md, section 7]
 
     Not guaranteed: that foreign code (a callable, a program) is the same as when its counts were kept. What it imports
     or reads in its own process is not part of the digest under which ``resume_in`` keeps them.
@@ -237,7 +237,7 @@ def adjust(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:
     """The records of a suite with the smallest risk of the whole suite at which each would say 'violation'.
 
     Every audit has an even part of that risk, for its verdict and its bounds together; Holm's procedure would need a
-    risk beside that of the bounds. [docs/validity.md, section 8]
+    risk beside that of the bounds. [docs/validity.md, section 7]
     """
 
     def audits(record: AuditRecord) -> int:

@@ -174,7 +174,7 @@ def against_band(
     """What the band that a record keeps at its share of the risk says.
 
     ``wider_at`` gives bands of the same form whose local levels are smaller: they tell how small the p-value is without
-    the long search for exact levels at every risk. [docs/validity.md, section 13]
+    the long search for exact levels at every risk. [docs/validity.md, section 12]
     """
     return Against(
         reason=BELOW,
@@ -199,7 +199,7 @@ def judge_statements(
 
     The p-value is the smallest ``p * risk / share``: at most u with probability at most u if the claim holds, since the
     shares sum to no more than the risk. What could have been found is what the joint test (or the rectangle) at risk
-    ``deciding`` would. [docs/validity.md, section 13]
+    ``deciding`` would. [docs/validity.md, section 12]
     """
     strongest = min(statements, key=lambda said: said.p_value / said.risk)
     p = min(1.0, risk * strongest.p_value / strongest.risk)

@@ -43,7 +43,7 @@ class ProvenNumber:
 def stated(numbers: Iterable[ProvenNumber], question: Question) -> float:
     """The most that proven numbers say of a number, each by itself or by what it implies of another.
 
-    They hold together, so the largest of what follows from them costs no risk. [docs/validity.md, section 13]
+    They hold together, so the largest of what follows from them costs no risk. [docs/validity.md, section 12]
     """
     return max((_said(number, question) for number in numbers), default=0.0)
 
@@ -61,7 +61,7 @@ def _said(number: ProvenNumber, question: Question) -> float:
 
 
 def prove(tests: tuple[ErrorCounts, ...], question: Question, *, risk: float, passed_on: float = 0.0) -> ProvenNumber:
-    """The best bound that tests fixed beforehand prove; they divide the share evenly. [docs/validity.md, section 13]
+    """The best bound that tests fixed beforehand prove; they divide the share evenly. [docs/validity.md, section 12]
 
     ``passed_on`` is what a verdict that refuted its claim adds to the share.
     """

@@ -172,7 +172,7 @@ def proven_excess(counts: ErrorCounts, lines: SupportingLines, *, risk: float) -
     """The last of ``EXCESSES`` up to which the joint test refutes the claim with every delta raised so; 0 if none.
 
     If x is the true excess, the first of them that is at least x is a true hypothesis, fixed beforehand; all before
-    the answer are refuted, so the answer exceeds x only if that one is. [docs/validity.md, section 13]
+    the answer are refuted, so the answer exceeds x only if that one is. [docs/validity.md, section 12]
     """
     proven = 0.0
     for excess in EXCESSES:

@@ -183,7 +183,7 @@ def fit(features: Callable[[Any], Any] | None = None) -> Fit:
     """A learner: a network trained on fit trials tells the sides apart by ``features(output)``.
 
     The auditor draws the fit trials under keys of their own and judges none of them: a bound from a learnt score is
-    as valid as from any other. [docs/validity.md, section 18] That it learns what leaks is not guaranteed.
+    as valid as from any other. [docs/validity.md, section 17] That it learns what leaks is not guaranteed.
 
     Args:
       features: a function of one output that JAX traces, to an array or a pytree of numbers. Without it the features

@@ -17,7 +17,7 @@ from guarantees.numerics.distributions import binom
 
 CHUNK = 64
 """Rows at once: a batch of thousands of canaries never is one array of its size times the weights."""
-COINS, BATCHES, IMAGINED = 0xC014, 0xBA7C, 0x16A6
+COINS, BATCHES = 0xC014, 0xBA7C
 """Keep draws apart from each other and from a training's own ``default_rng(seed)``."""
 TINY = 1e-300
 
@@ -117,14 +117,6 @@ class CoordinateCanaries:
         known = self.likelihoods(seen, clip=clip, noise_multiplier=noise_multiplier)
         places, revealed = np.arange(len(known)), self.coins[:, :-1].sum(1)
         return known[places, revealed + 1] - known[places, revealed]
-
-    def imagined(self, steps: int, *, clip: float, noise_multiplier: float, draw: int) -> tuple[np.ndarray, np.ndarray]:
-        """Coins and what is seen of a training that does what it says; the actual coins and training stay unread."""
-        rng = _generator(self.seed, IMAGINED, draw)
-        coins = rng.random(self.coins.shape) < 0.5
-        joined = rng.binomial(coins.sum(1), self.rate, (steps, len(coins)))
-        noise = noise_multiplier * clip * rng.normal(size=joined.shape)
-        return coins, min(self.length, clip) * joined + noise
 
 
 @checked

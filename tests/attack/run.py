@@ -10,7 +10,7 @@ is 1 where any draw is a fault.
 
 It ends: a constructor takes two to three CPU seconds on average, a composition six to ten (single ones two minutes),
 so 4,000 constructors take about three CPU hours, in eight shards 25 minutes, and 600 compositions an hour and a half.
-``--seconds`` ends a shard earlier; started again it goes on. What was drawn last: docs/validity.md, section 11.
+``--seconds`` ends a shard earlier; started again it goes on. What was drawn last: docs/validity.md, section 10.
 """
 
 from __future__ import annotations

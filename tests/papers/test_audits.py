@@ -21,9 +21,8 @@ def test_every_protocol_has_a_row_with_its_assumption_and_a_valid_bound_below_th
         assert assumes
         assert 0 <= valid <= claimed
     eight = next(line for line in second.splitlines() if line.startswith("| 8 |"))
-    at_once, revealed, in_turn = (float(cell) for cell in eight.split("|")[2:5])
+    at_once, revealed = (float(cell) for cell in eight.split("|")[2:4])
     assert at_once < revealed
-    assert at_once < in_turn
     for line in third.splitlines()[2:-1]:
         claimed, picked, labelled, valid = (float(cell) for cell in line.strip("| ").split("|"))
         assert 0 < valid < min(picked, labelled) < claimed

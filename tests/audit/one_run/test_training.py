@@ -129,46 +129,10 @@ def test_jax_updates_are_read_as_they_come():
     assert found.epsilon(1e-5) > 2
 
 
-def test_coins_revealed_in_turn_prove_more_at_delta_0_and_refuse_any_other():
-    setting = {"weights": WEIGHTS, "places": WEIGHTS, "each": 8, "noise_multiplier": 0.5, "delta": 0.0}
-    others, turns = (
-        np.median(
-            [
-                audit.one_training(numpy_training(0.5, seed=seed), seed=seed, reveal=reveal, **setting).epsilon(0.0)
-                for seed in range(8)
-            ]
-        )
-        for reveal in ("others", "in_turn")
-    )
-    assert turns > others > 2.0
-    found = audit.one_training(numpy_training(0.5), reveal="in_turn", **setting)
-    assert any("fixed beforehand, by imagined trainings" in condition for condition in found.conditions)
-    with pytest.raises(ValueError, match="says nothing at the larger"):
-        found.epsilon(1e-5)
-    with pytest.raises(ValueError, match="delta 0 alone"):
-        audit.one_training(numpy_training(0.5), reveal="in_turn", **setting | {"delta": 1e-5})
-    with pytest.raises(ValueError, match="delta 0 alone"):
-        audit.one_training(numpy_training(0.5), reveal="in_turn", **setting | {"delta": None})
-    with pytest.raises(ValueError, match="not gaussian"):
-        audit.one_training(numpy_training(0.5), reveal="in_turn", claim=guarantees.gaussian(mu=1.0), **setting)
-
-
-def test_a_pure_claim_is_judged_by_coins_revealed_in_turn():
-    setting = {"weights": WEIGHTS, "places": WEIGHTS, "each": 4, "noise_multiplier": 0.5, "reveal": "in_turn"}
-    kept, broken = (
-        audit.one_training(numpy_training(0.5), claim=guarantees.epsilon_delta(epsilon=epsilon, delta=0.0), **setting)
-        for epsilon in (8.0, 1.0)
-    )
-    assert kept.verdict != "violation"
-    assert broken.verdict == "violation"
-
-
 def test_guesses_may_be_fixed_before_the_training():
     setting = {"weights": WEIGHTS, "places": 500, "noise_multiplier": NOISE, "risk": 0.05}
     found = audit.one_training(numpy_training(NOISE), guesses=[(30, 40)], **setting)
     assert [(each.guessed_in, each.guessed_out) for each in found.guesses] == [(30, 40)]
-    with pytest.raises(ValueError, match="left out where coins are revealed in turn"):
-        audit.one_training(numpy_training(NOISE), guesses=[(30, 40)], delta=0.0, reveal="in_turn", **setting)
 
 
 def test_a_training_that_moves_no_weight_is_refused_before_it_is_judged():
