@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
+import shlex
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -180,7 +182,43 @@ class Auditor:
         again = f'pytest "{self._node.nodeid}" --dp-audit-seed={self._option("seed")} --dp-audit-risk={self._share!r}'
         if (trials := self._option("trials")) is not None:
             again += f" --dp-audit-trials={trials}"
-        return again
+        return " ".join([again, *map(shlex.quote, _given_to_conftests(self._config))])
+
+
+class _ConftestOptions:
+    """Stands for pytest's parser where a conftest adds its options: they alone are then found in a command line."""
+
+    def __init__(self) -> None:
+        self._parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        self.addoption = self._parser.add_argument
+
+    def getgroup(self, *_: Any, **__: Any) -> _ConftestOptions:
+        return self
+
+    def addini(self, *_: Any, **__: Any) -> None:
+        """No word of a command line."""
+
+    def words(self, line: Sequence[str]) -> list[str]:
+        """The words that these options take."""
+        left, taken = self._parser.parse_known_args(line)[1], []
+        for word in line:
+            if left[:1] == [word]:
+                left.pop(0)
+            else:
+                taken.append(word)
+        return taken
+
+
+def _given_to_conftests(config: pytest.Config) -> list[str]:
+    """What this session's command line tells conftests, which may choose what is audited."""
+    of_conftests = _ConftestOptions()
+    known = {"parser": of_conftests, "pluginmanager": config.pluginmanager}
+    for added in config.hook.pytest_addoption.get_hookimpls():
+        if Path(getattr(added.plugin, "__file__", None) or "").name == "conftest.py":
+            added.function(*(known[name] for name in added.argnames))
+    # a worker of pytest-xdist is told what started the session
+    line = getattr(config, "workerinput", {}).get("mainargv", ["", *config.invocation_params.args])[1:]
+    return of_conftests.words([str(word) for word in line])
 
 
 @checked

@@ -68,16 +68,20 @@ def test_a_baseline_is_compared_with_a_run_under_another_seed(tmp_path):
 
 @pytest.mark.parametrize(("given", "confidence"), [({}, "0.999"), ({"COMPARE_CONFIDENCE": "0.9999"}, "0.9999")])
 def test_the_confidence_of_the_comparison_is_an_input(tmp_path, given, confidence):
-    (tmp_path / "dpsgd-audit").write_text('#!/usr/bin/env bash\necho "$@"\n')
+    (tmp_path / "dpsgd-audit").write_text(
+        '#!/usr/bin/env bash\necho "$@"\nif [[ $1 == run ]]; then mkdir report && touch report/audit.sarif; fi\n'
+    )
     (tmp_path / "dpsgd-audit").chmod(0o755)
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
     done = audit(tmp_path, SUITE="s.toml", BASELINE="b.json", PATH=path, **given)
     assert done.stdout.splitlines()[-1] == f"compare b.json report/records.json --confidence {confidence}"
 
 
-KNOWN = "--records report/records.json"
+LOG = "--sarif report/audit.sarif"
+KNOWN = f"{LOG} --records report/records.json"
 SAYS = """#!/usr/bin/env bash
 echo "$1"
+if [[ "$1" == run && ${RUN:-0} -ne 2 ]]; then mkdir -p report && touch report/audit.sarif; fi
 if [[ "$1" == explain ]]; then echo "${@:3}"; fi
 case "$1" in run) exit ${RUN:-0} ;; compare) exit ${COMPARED:-0} ;; explain) exit ${LOOKED:-0} ;; esac
 """
@@ -92,9 +96,10 @@ case "$1" in run) exit ${RUN:-0} ;; compare) exit ${COMPARED:-0} ;; explain) exi
         ({"EXPLAIN": "yes", "LOOKED": "4"}, f"run explain {KNOWN}", 0),
         ({"EXPLAIN": "strict", "LOOKED": "4"}, f"run explain {KNOWN}", 4),
         ({"EXPLAIN": "yes", "RUN": "3", "LOOKED": "1"}, f"run explain {KNOWN}", 3),
-        ({"EXPLAIN": "yes", "RUN": "2", "LOOKED": "1"}, "run explain", 2),
+        ({"EXPLAIN": "yes", "RUN": "2", "LOOKED": "1"}, f"run explain {LOG}", 2),
         ({"EXPLAIN": "yes", "BASELINE": "b.json", "COMPARED": "1"}, f"run compare explain {KNOWN}", 1),
-        ({"BASELINE": "b.json", "RUN": "1"}, "run", 1),
+        ({"BASELINE": "b.json", "RUN": "1", "COMPARED": "4"}, "run compare", 1),
+        ({"BASELINE": "b.json", "RUN": "2"}, "run", 2),
         ({"EXPLAIN": "maybe"}, "", 2),
         ({"EXPLAIN": "yes", "SUITE": "", "PYTEST": "-q"}, "", 2),
     ],

@@ -23,17 +23,22 @@ esac
 if [[ -n "${SUITE:-}" ]]; then
   code=0
   like=(${BASELINE:+--like "$BASELINE" --fresh-seed})
-  dpsgd-audit run "$SUITE" --out "$REPORT" --junit "$REPORT/junit.xml" --sarif "$REPORT/audit.sarif" \
+  # written last by a run that has records: where it is missing, they are missing or old
+  log=$REPORT/audit.sarif
+  rm -f "$log"
+  dpsgd-audit run "$SUITE" --out "$REPORT" --junit "$REPORT/junit.xml" --sarif "$log" \
     ${like[@]+"${like[@]}"} ${options[@]+"${options[@]}"} || code=$?
-  # lines that the run has named are not looked for again; with any other code there may be no records, or old ones
   known=()
-  if [[ $code =~ ^[013]$ ]]; then known=(--records "$REPORT/records.json"); fi
-  if [[ -n "${BASELINE:-}" && $code -eq 0 ]]; then
-    dpsgd-audit compare "$BASELINE" "$REPORT/records.json" --confidence "${COMPARE_CONFIDENCE:-0.999}" || code=$?
+  if [[ -e "$log" ]]; then known=(--records "$REPORT/records.json"); fi
+  if [[ -n "${BASELINE:-}" && -e "$log" ]]; then
+    compared=0
+    dpsgd-audit compare "$BASELINE" "$REPORT/records.json" --confidence "${COMPARE_CONFIDENCE:-0.999}" || compared=$?
+    if [[ $code -eq 0 ]]; then code=$compared; fi
   fi
   if [[ "${EXPLAIN:-no}" != no ]]; then
     looked=0
-    dpsgd-audit explain "$SUITE" ${known[@]+"${known[@]}"} || looked=$?
+    # lines that the run has named are not looked for again
+    dpsgd-audit explain "$SUITE" --sarif "$log" ${known[@]+"${known[@]}"} || looked=$?
     # 4: some code could not be judged
     if [[ $looked -eq 4 && "$EXPLAIN" == yes ]]; then looked=0; fi
     if [[ $code -eq 0 ]]; then code=$looked; fi

@@ -131,7 +131,11 @@ def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--power", type=float, default=0.8, help="power at which a leak counts as detectable (default: %(default)s)"
     )
-    _flag(parser, "--run-code", "also plan audits that name code or commands; this runs them")
+    _flag(
+        parser,
+        "--run-code",
+        "also plan audits that name code or commands: run them to learn scores and for a pilot",
+    )
     _flag(parser, "--keep-going", "report an audit that fails, and plan the others (exit code 2)")
     _allow_install(parser)
     parser.add_argument(
@@ -159,7 +163,11 @@ def _explain(parser: argparse.ArgumentParser) -> None:
         metavar="RECORDS.json",
         help="records of a run of this suite; `explain` repeats the lines that it named and replays the other audits",
     )
-    parser.add_argument("--sarif", metavar="FILE", help="also write the lines that look wrong as SARIF")
+    parser.add_argument(
+        "--sarif",
+        metavar="FILE",
+        help="also write SARIF: the lines that look wrong, and what --records say",
+    )
     parser.set_defaults(confidence=None, trials=None)
     _speech(parser)
 

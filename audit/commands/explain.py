@@ -19,6 +19,7 @@ from dpsgd_audit.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from audit.diagnosis.explain.findings import Explanation
+    from audit.record.record import AuditRecord
 
 FOUND = 1
 NOT_JUDGED = EXIT_NOT_COMPARED
@@ -58,9 +59,10 @@ def execute(arguments: argparse.Namespace) -> int:
         if programs and not arguments.quiet:
             said = PROGRAM.format(diagnosed(*(spec.mechanism for spec in programs)))
             print(printable(f"{', '.join(spec.name for spec in programs)}: {said}"))
-    known = _known(arguments.records)
-    fresh = build_suite(suite, [spec for spec in wanted if spec.name not in known], unbuilt=refuse)
-    built = {audit.spec.name: audit for audit in fresh}
+    records = _records(arguments.records)
+    known = _known(records)
+    left = [spec for spec in wanted if spec.name not in known]
+    built = {audit.spec.name: audit for audit in build_suite(suite, left, unbuilt=refuse)}
     for spec in [spec for spec in wanted if spec not in refused]:
         if audit := built.get(spec.name):
             try:
@@ -80,7 +82,8 @@ def execute(arguments: argparse.Namespace) -> int:
         print(NEVER_SEEN)
     wanted = [spec for spec in wanted if spec not in refused]
     if arguments.sarif:
-        _write_sarif([(spec, told[spec.name]) for spec in wanted], arguments.sarif)
+        fresh = [(spec, told[spec.name]) for spec in wanted if spec.name not in known]
+        _write_sarif(fresh, records, suite, arguments.sarif)
     if arguments.json:
         print_json({name: _plain(explanation) for name, explanation in told.items()})
     followed = [spec for spec in wanted if spec not in programs]
@@ -107,10 +110,12 @@ def _annotate(spec: AuditSpec, explanation: Explanation) -> None:
             print(annotation("error", spec.name, finding.says, places or stated_at(spec.where)), file=sys.stderr)
 
 
-def _write_sarif(told: list[tuple[AuditSpec, Explanation]], path: str) -> None:
-    """One result for each finding that the exit code counts."""
+def _write_sarif(
+    told: list[tuple[AuditSpec, Explanation]], records: tuple[AuditRecord, ...], suite: Suite, path: str
+) -> None:
+    """One result for each new finding that the exit code counts, beside what the records say."""
     from audit.record.files import write_whole
-    from audit.report.sarif import log, replay_results
+    from audit.report.sarif import replay_results, sarif
 
     results = []
     for spec, explanation in told:
@@ -120,7 +125,7 @@ def _write_sarif(told: list[tuple[AuditSpec, Explanation]], path: str) -> None:
                 for one in explanation.suspicions
             ]
             results += replay_results(spec.name, found, spec.where)
-    write_whole(path, log(results))
+    write_whole(path, sarif(records, places={spec.name: spec.where for spec in suite.audits}, besides=results))
 
 
 def _wanted(suite: Suite, chosen: list[str] | None) -> list[AuditSpec]:
@@ -131,12 +136,17 @@ def _wanted(suite: Suite, chosen: list[str] | None) -> list[AuditSpec]:
     return [spec for spec in suite.audits if chosen is None or spec.name in chosen]
 
 
-def _known(records: str | None) -> dict[str, Explanation]:
-    """What a run's own replay found wrong, by the audit's name; of what it found right a record does not tell."""
-    from audit.diagnosis.explain.in_records import recalled
+def _records(path: str | None) -> tuple[AuditRecord, ...]:
     from audit.record.stored import load_records
 
-    told = {} if records is None else {record.name: recalled(record.diagnoses) for record in load_records(records)}
+    return () if path is None else load_records(path)
+
+
+def _known(records: tuple[AuditRecord, ...]) -> dict[str, Explanation]:
+    """What a run's own replay found wrong, by the audit's name; of what it found right a record does not tell."""
+    from audit.diagnosis.explain.in_records import recalled
+
+    told = {record.name: recalled(record.diagnoses) for record in records}
     return {name: explanation for name, explanation in told.items() if explanation.suspicions}
 
 

@@ -42,7 +42,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.report.escaping import printable
     from audit.suites.build import build_suite, catalogue, only_installed
     from audit.suites.parts import code_of, left_to_code
-    from audit.suites.plan import plan_audit, timed_trials, trials_drawn
+    from audit.suites.plan import plan_audit, timed_trials, trials_drawn, trials_of_plan
     from audit.suites.run import AuditError, audit_key, install, placed
     from audit.trials.both_sides import is_foreign
     from audit.trials.threefry import fold_in
@@ -82,7 +82,9 @@ def execute(arguments: argparse.Namespace) -> int:
             told = f"{audit.spec.name}: {took}, so drawing {drawn:,} takes about "
             fit = f" ({audit.spec.trials:,} are judged, the others choose scores and thresholds)"
             fit = fit if drawn > audit.spec.trials else ""
-            told += f"{duration(timed.pace * drawn)} in one process{fit}; learning scores and judging come on top."
+            told += f"{duration(timed.pace * drawn)} in one process{fit}; learning scores and judging come on top. "
+            own = trials_of_plan(audit)
+            told += f"Planning draws {own:,} of its own now: about {duration(timed.pace * own)}."
             tell(told)
         return plan_audit(audit, risk=suite.risk / len(suite.audits), key=key, power=arguments.power)
 

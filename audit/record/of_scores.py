@@ -14,6 +14,7 @@ import numpy as np
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.one_run.result import OneRun
 from audit.record.derive import claim_part
+from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.record import AuditRecord, Band, Part, ProvenPoint, ScoreGrid
 from audit.record.vouched import ScoresPart
 from audit.trials.versions import own_code, version_of
@@ -24,6 +25,10 @@ GIVEN, CHOSEN = "given", "chosen_on_a_tenth_of_the_scores"
 """How thresholds were fixed."""
 TOLD = ("expect", "mechanism", "neighbours", "distinguisher", "key", "environment", "started", "seconds")
 """What a record of scores says and nothing in it implies."""
+NO_OUTPUTS = (
+    "{numbers} do not show the cause, which needs outputs of many runs of one step. Pass that step to "
+    "`audit.run_audit` for what looks wrong in its outputs, and to `audit.explain` for wrong lines of its code."
+)
 
 
 def judged_here(found: ScoreBounds | OneRun) -> dict[str, Any]:
@@ -40,6 +45,7 @@ def judged_here(found: ScoreBounds | OneRun) -> dict[str, Any]:
         **{name: getattr(found, name) for name in ("name", "risk", "report_delta")},
         **{name: getattr(judgement, name) for name in ("verdict", "reason", "p_value")},
         "adjusted_p_value": judgement.p_value,
+        "diagnoses": (_undiagnosed(found),) if judgement.verdict == "violation" else (),
         "expect": "no_violation_found",
         "stops_early": False,
         "theory": None,
@@ -54,6 +60,12 @@ def judged_here(found: ScoreBounds | OneRun) -> dict[str, Any]:
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": 0.0,
     }
+
+
+def _undiagnosed(found: ScoreBounds | OneRun) -> Diagnosis:
+    """Nobody asked what looks wrong, as no outputs are kept: what to run instead."""
+    numbers = "given scores" if isinstance(found, ScoreBounds) else "the canaries of one training"
+    return not_asked(NO_OUTPUTS.format(numbers=numbers), code=NOT_TOLD)
 
 
 def record_of_scores(found: ScoreBounds) -> AuditRecord:

@@ -118,9 +118,9 @@ def without_causes(said: str) -> str:
 
 
 def in_prose(record: AuditRecord) -> str:
-    """What looks wrong, in a short text: the first suspect of a violation, or that no question found one; all of them
-    beside a verdict that no trial made one; nothing where nothing was asked."""
-    said = looks_wrong(record.diagnoses)
+    """What looks wrong, in a short text: the first suspect of a violation, or that no question found one, or why none
+    was asked; all of them beside a verdict that no trial made one."""
+    said = looks_wrong(record.diagnoses) or untold(record.diagnoses)
     told = said[:1] if record.verdict == "violation" else said
     return f"{heading(record)}: {' '.join(told)}" if told else ""
 
@@ -132,7 +132,11 @@ def in_a_paper(record: AuditRecord) -> str:
     found = f"a replay of the code finds: {', '.join(dict.fromkeys(kinds))}"
     if kinds and record.verdict == "violation":
         return f"{found}."
-    return f"{found}; no trial shows it." if kinds else without_causes(in_prose(record))
+    return (
+        f"{found}; no trial shows it."
+        if kinds
+        else without_causes(in_prose(record) if looks_wrong(record.diagnoses) else "")
+    )
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

@@ -44,17 +44,24 @@ ALL_RULES = {
 }
 
 
-def sarif(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None = None) -> str:
+def sarif(
+    records: tuple[AuditRecord, ...],
+    *,
+    places: Mapping[str, str] | None = None,
+    besides: Sequence[dict[str, Any]] = (),
+) -> str:
     """A log with one run.
 
-    ``places`` says where an audit is written, as ``file:line``, by the audit's name.
+    ``places`` says where an audit is written, as ``file:line``, by the audit's name; ``besides`` are results of
+    replays that the records do not have.
     """
     where, told = places or {}, [record for record in records if not record.as_expected]
     results = [_result(record, where.get(record.name)) for record in told if record.ran]
     results += [
         _replayed(record, answer, where.get(record.name)) for record in records for answer in beside_the_verdict(record)
     ]
-    return log(results, [_notification(record, where.get(record.name)) for record in told if not record.ran])
+    unrun = [_notification(record, where.get(record.name)) for record in told if not record.ran]
+    return _log([*results, *besides], unrun)
 
 
 def replay_results(
@@ -72,7 +79,7 @@ def replay_results(
     ]
 
 
-def log(results: list[dict[str, Any]], unrun: Sequence[dict[str, Any]] = ()) -> str:
+def _log(results: list[dict[str, Any]], unrun: list[dict[str, Any]]) -> str:
     """A log of one run with these results."""
     driver = {
         "name": "dpsgd-audit",
@@ -82,7 +89,7 @@ def log(results: list[dict[str, Any]], unrun: Sequence[dict[str, Any]] = ()) -> 
             for verdict, (name, level, text) in ALL_RULES.items()
         ],
     }
-    invocation = {"executionSuccessful": not unrun, **({"toolExecutionNotifications": [*unrun]} if unrun else {})}
+    invocation = {"executionSuccessful": not unrun, **({"toolExecutionNotifications": unrun} if unrun else {})}
     run = {"tool": {"driver": driver}, "invocations": [invocation], "results": results}
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 

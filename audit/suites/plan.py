@@ -169,10 +169,18 @@ def _finds(claim: Claim, plan: Plan) -> str:
 
 def trials_drawn(audit: Built) -> int:
     """Outputs of an audit in all: those that are judged, and those that scores and thresholds are chosen on."""
+    return audit.spec.trials + _learnt_from(audit) + _fit_trials(audit)
+
+
+def trials_of_plan(audit: Built) -> int:
+    """Outputs that planning draws: those that scores are learned from, and the pilot."""
+    return _learnt_from(audit) + PILOT_TRIALS
+
+
+def _learnt_from(audit: Built) -> int:
     given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
     costly = is_foreign(audit.mechanism)
-    learnt = fit_trials(given, audit.spec.trials, costly=costly) if isinstance(given, Learner) else 0
-    return audit.spec.trials + learnt + _fit_trials(audit)
+    return fit_trials(given, audit.spec.trials, costly=costly) if isinstance(given, Learner) else 0
 
 
 def _fit_trials(audit: Built) -> int:

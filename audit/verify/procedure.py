@@ -248,8 +248,9 @@ def _redrawn(
     """The trials drawn again, and whether everything that trials make was."""
 
     def drawing(trials: int) -> None:
+        fixing = f", and all {record.fit_trials:,} fit trials, which fix the test" if record.fit_trials else ""
         told(
-            f"{record.name!r}: drawing {trials:,} trials per side again; the run drew {record.trials_per_side:,} in "
+            f"{record.name!r}: drawing {2 * trials:,} of {record.trials:,} trials again{fixing}; the run took "
             f"{record.seconds:.3g} s."
         )
 

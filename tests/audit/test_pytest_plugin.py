@@ -57,7 +57,8 @@ def records(pytester):
 
 
 def test_a_violation_fails_readably_and_a_right_step_passes(pytester):
-    result = run(pytester, BOTH, "--dp-audit-report=out", "--junitxml=junit.xml")
+    pytester.makeconftest("def pytest_addoption(parser):\n    parser.getgroup('own').addoption('--model')")
+    result = run(pytester, BOTH, "--dp-audit-report=out", "--junitxml=junit.xml", "--model", "the small one")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
@@ -66,7 +67,7 @@ def test_a_violation_fails_readably_and_a_right_step_passes(pytester):
             "*proven:  epsilon >= *",
             "*counts:  * false alarms in 5,000 trials without the record*",
             "*key:     threefry2x32:*",
-            '*reproduce: pytest "*::test_wrong" --dp-audit-seed=0 --dp-audit-risk=0.0005',
+            "*reproduce: pytest *::test_wrong* --dp-audit-seed=0 --dp-audit-risk=0.0005 --model 'the small one'",
             "dp-audit report: out/index.html",
         ]
     )

@@ -162,6 +162,12 @@ def test_lines_that_a_run_has_named_are_told_again_without_a_replay(folder, reco
     audit.save_records((dataclasses.replace(record, diagnoses=()),), "records.json")
     monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: Explanation())
     assert cli.main(given) == 0
+    # a code host is told both in one file: what the run says, and what the replay alone finds
+    told = Explanation(findings=(Finding(kind=Kind.NOT_CLIPPED, lines=(), says="Not clipped."),))
+    monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: told)
+    assert cli.main([*given, "--sarif", "all.sarif"]) == 1
+    rules = [each["ruleId"] for each in json.loads((folder / "all.sarif").read_text())["runs"][0]["results"]]
+    assert rules == ["violation", "looks_wrong"]
 
 
 @pytest.mark.parametrize(("expect", "lines"), [("no_violation_found", 1), ("violation", 0)])

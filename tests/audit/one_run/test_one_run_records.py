@@ -14,7 +14,7 @@ import guarantees
 from audit.cli import main
 from audit.record.of_one_run import as_record
 from audit.report.latex import files
-from audit.report.short_story import ten_lines
+from audit.report.short_story import short_report, ten_lines
 from audit.report.statement import model_card, statement
 from audit.report.story import consequence, story
 from audit.report.text import record_lines
@@ -119,6 +119,8 @@ def test_every_report_names_canaries_and_no_trials(folder):
         assert "0 outputs" not in text, where
     assert "steinke2023" in tex["references.bib"]
     assert "fair coin" in shown["page"]
+    brief = short_report(records, title="Ours")
+    assert all("audit.explain" in " ".join(told.split()) for told in (shown["page"], shown["text"], brief))
 
 
 @pytest.mark.parametrize("kind", ["html", "csv", "junit", "markdown", "latex", "statement", "model-card"])

@@ -165,7 +165,7 @@ def test_a_right_record_is_drawn_again_in_part_and_in_full(gaussian):
     part, full = verify((gaussian,), rerun=0.3, told=said.append), verify((gaussian,), rerun=1.0)
     (told,) = said
     assert told.startswith(
-        f"{gaussian.name!r}: drawing {round(0.3 * gaussian.trials_per_side):,} trials per side again"
+        f"{gaussian.name!r}: drawing {2 * round(0.3 * gaussian.trials_per_side):,} of {gaussian.trials:,} trials again"
     )
     assert {check.state for check in (*part.checks, *full.checks)} == {"right"}
     assert not part.all_drawn
