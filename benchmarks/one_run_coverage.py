@@ -228,6 +228,9 @@ CASES |= {
 
 def wrong(name: tuple[str, str], canaries: int, first: int, last: int) -> int:
     """How many of these runs are wrong."""
+    place = list(CASES).index(name)
+    # 18 was a procedure that is gone; the seeds of those behind it stay
+    place += place >= 18
     return sum(CASES[name](np.random.default_rng((place, seed)), canaries) for seed in range(first, last))
 
 
