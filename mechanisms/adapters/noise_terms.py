@@ -27,7 +27,10 @@ NEGLIGIBLE = 1e-5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Terms:
-    """Every coordinate as a sum of numbers of variance 1, by their numbers, times coefficients, along the last axis."""
+    """Every coordinate as a sum of numbers of variance 1, by their numbers, times coefficients, along the last axis.
+
+    A complex coordinate has complex coefficients; its variance is that of both parts together.
+    """
 
     numbers: Any
     """An array; None where they are not known or too many: then every coordinate has one of its own, and no other."""
@@ -42,8 +45,8 @@ class Terms:
     def variance(self) -> np.ndarray:
         """Of every coordinate."""
         if self.times.shape[-1] == 1:
-            return np.square(self.times[..., 0])
-        gathered = self._matrix
+            return np.square(np.abs(self.times[..., 0]))
+        gathered = abs(self._matrix)
         return np.asarray(gathered.multiply(gathered).sum(axis=1)).reshape(self.times.shape[:-1])
 
     @property
@@ -92,7 +95,8 @@ class Terms:
 
     def scaled(self, by: Any) -> Any:
         """Times a number or an array; None where that is too large, which noise without numbers never is."""
-        by = np.asarray(by, np.float64)
+        by = np.asarray(by)
+        by = by.astype(np.result_type(by, np.float64), copy=False)
         shape = np.broadcast_shapes(self.times.shape[:-1], by.shape)
         grown = self.changed(lambda array: _grown(array, shape))
         return Terms(grown.numbers, grown.times * by[..., None]).bounded()
@@ -104,6 +108,10 @@ class Terms:
     def changed(self, change: Callable[[np.ndarray], np.ndarray]) -> Terms:
         """With other coordinates, or in another order."""
         return Terms(None if self.numbers is None else change(self.numbers), change(self.times))
+
+    def part(self, take: Callable[[np.ndarray], np.ndarray]) -> Terms | None:
+        """The real or imaginary part; None where nobody knows which of the numbers stand in it."""
+        return None if self.numbers is None else Terms(self.numbers, take(self.times))
 
     def plus(self, other: Terms) -> Any:
         """The sum of both, or None, as before."""
@@ -185,7 +193,8 @@ def of_terms(move: Callable[[Sequence[np.ndarray | None]], Any], parts: Sequence
         return Terms(None, np.concatenate(deviations)[places][..., None])
     if places.size * most > MOST_TERMS:
         return None
-    numbers, times = np.zeros((ends[-1] + 1, most), np.int64), np.zeros((ends[-1] + 1, most))
+    kind = np.result_type(*(part.times for part in rows))
+    numbers, times = np.zeros((ends[-1] + 1, most), np.int64), np.zeros((ends[-1] + 1, most), kind)
     filled = 1
     for part in rows:
         own = part.times.reshape(-1, part.times.shape[-1])

@@ -151,3 +151,13 @@ def test_a_deviation_that_few_numbers_tell_is_not_printed():
     assert row[2:4] == ["?", "?"]
     wide = mechanisms.zero_out(np.tile(ROWS, (1, 50)), 3)
     assert explain(of_grid(3), wide, key=KEY).rounds[0].error < 0.1
+
+
+@pytest.mark.parametrize("part", [jnp.real, jnp.imag])
+def test_a_part_of_a_complex_number_is_noise_with_half_of_its_variance(part):
+    def step(key, rows):
+        return clipped(rows).sum(0) + np.sqrt(2) * part(jax.random.normal(key, (4,), jnp.complex64))
+
+    found = explain(step, mechanisms.pair(ROWS[:-1], ROWS), key=KEY, clip=1.0, noise_multiplier=1.0)
+    assert found.findings == ()
+    assert found.rounds[0].multiplier == pytest.approx(1.0)

@@ -249,7 +249,9 @@ class Lockstep:
         if library and one.params.get("name") in COUNTERS and not any(value.values for value in ins):
             return self._counted(one, other, ins, ins_b, place)
         keys_alone = not any(value.data for value in ins) and any(value.random and is_key(value.a) for value in ins)
-        if library and keys_alone and not any(value.released for value in ins) and hasattr(jaxpr_a, "consts"):
+        # a complex number is made of two: they are followed one by one
+        whole = keys_alone and not any(jnp.issubdtype(out.aval.dtype, jnp.complexfloating) for out in one.outvars)
+        if library and whole and not any(value.released for value in ins) and hasattr(jaxpr_a, "consts"):
             return self._sampler(one, other, ins, ins_b, place)
         with replaced(self, "_derived", self._derived or is_derived(one)):
             outs = self.run(jaxpr_a, jaxpr_b, ins, ins_b, inside(jaxpr_a, one, within))

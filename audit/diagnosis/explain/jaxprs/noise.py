@@ -43,7 +43,7 @@ BY_ENTRY = frozenset(
     | {"sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"}
     | {"erf", "erfc", "erf_inv", "lgamma", "digamma", "logistic", "pow", "integer_pow", "square", "rem", "max", "min"}
     | {"add", "sub", "add_any", "mul", "div", "select_n", "clamp", "nextafter", "eq", "ne", "lt", "le", "gt", "ge"}
-    | {"and", "or", "not", "xor", "is_finite"}
+    | {"and", "or", "not", "xor", "is_finite", "complex", "conj", "real", "imag"}
 )
 """Equations in which every entry is made of those in its own place."""
 MOST_AXES = 16
@@ -95,14 +95,17 @@ def terms_after(
         return of_terms(lambda arrays: _moved(name, params, primitive, ins, which, shape, arrays), parts)
     if name == "neg":
         return first.scaled(-1.0)
-    if name in SUMS:
-        signed = [part.scaled(np.full(shape, -1.0 if name == "sub" and own else 1.0)) for own, part in known]
+    if name in ("real", "imag", "conj"):
+        return first.part(getattr(np, name))
+    if name in SUMS or name == "complex":
+        second = {"sub": -1.0, "complex": 1j}.get(name, 1.0)
+        signed = [part.scaled(np.full(shape, second if own else 1.0)) for own, part in known]
         one, *others = signed
         return one if one is None or not others else others[0] and one.plus(others[0])
     if name in ("mul", "div") and not more and (name == "mul" or (place == 0 and not _is_whole(ins[0]))):
-        by = host(ins[1 - place].a).astype(np.float64)
+        by = host(ins[1 - place].a)
         with np.errstate(divide="ignore"):
-            factor = by if name == "mul" else 1 / by
+            factor = by if name == "mul" else np.ones(()) / by
         return first.scaled(factor) if np.all(np.isfinite(factor)) else None
     return None
 
@@ -185,6 +188,8 @@ def resized_by(name: str, out: Value, noise: Value, ins: Sequence[Value]) -> Res
     """That noise is multiplied by one number, and where."""
     others = [value for value in ins if value is not noise]
     if name not in ("mul", "div", "dot_general") or len(others) != 1 or np.size(out.a) != np.size(noise.a):
+        return None
+    if np.iscomplexobj(out.a):
         return None
     numbers = host(others[0].a).astype(np.float64).ravel()
     if noise.variance is None or not numbers.size or np.any(numbers != numbers[0]) or not numbers[0]:

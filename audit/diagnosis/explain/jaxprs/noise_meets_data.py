@@ -17,6 +17,7 @@ from audit.diagnosis.explain.jaxprs.keys import Pair
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import (
     MIXES_NOISE,
+    MOVES,
     SUMS,
     effective,
     repeats,
@@ -129,8 +130,12 @@ class Meetings:
         out.resized = next((value.resized for value in noisy if value.resized is not None), None)
         if len(noisy) == 1 and (resized := resized_by(name, out, noisy[0], ins)) is not None:
             out.resized = resized
-        if out.variance is None and (told := [value.variance for value in noisy if value.variance is not None]):
-            out.resized = Resized(out.at or NOWHERE, float(np.sqrt(np.mean(told[0]))), None, True)
+        if out.variance is None and name not in MOVES:
+            # what comes after a change of the law may make the deviation right again
+            before = noisy[0].variance if len(noisy) == 1 else None
+            out.resized = (
+                None if before is None else Resized(out.at or NOWHERE, float(np.sqrt(np.mean(before))), None, True)
+            )
         if out.terms is None:
             out.sources = sources_after(name, params, primitive, ins, which, np.shape(out.a))
         out.correlated = self._may_depend(name, out, noisy)
@@ -205,7 +210,7 @@ class Meetings:
         # a direction that neither this record nor the others take, as where all are centred, needs no noise
         taken = moved, np.broadcast_to(host(data.b).astype(np.float64), shape)
         without = max(lacking(bare(one, blocks or ())) for one in taken)
-        correlated = noise.correlated or blocks is None
+        correlated = noise.correlated or blocks is None or np.iscomplexobj(out.a)
         release = Release(
             at=at,
             draw=draw,
