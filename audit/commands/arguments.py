@@ -157,6 +157,9 @@ def _plan(parser: argparse.ArgumentParser) -> None:
 def _explain(parser: argparse.ArgumentParser) -> None:
     _suite(parser)
     parser.add_argument("--audit", action="append", metavar="NAME", help="explain only this audit; repeatable")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="replay N audits at once (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, help="seed of the replay's random numbers (default: the suite's seed)")
     parser.add_argument(
         "--records",

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import contextlib
+import functools
+import multiprocessing
 import os
 import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from audit.commands.compare import EXIT_NOT_COMPARED
@@ -20,6 +25,7 @@ from dpsgd_audit.spelling import did_you_mean
 if TYPE_CHECKING:
     from audit.diagnosis.explain.findings import Explanation
     from audit.record.record import AuditRecord
+    from audit.suites.build import Built
 
 FOUND = 1
 NOT_JUDGED = EXIT_NOT_COMPARED
@@ -38,18 +44,18 @@ def execute(arguments: argparse.Namespace) -> int:
     An audit that is refused, such as for a claim that counts other steps, is reported, and the others go on. 1 if
     anything looks wrong where it should not, else 2 if an audit was refused, else 4 if some code was not judged.
     """
+    if arguments.jobs < 1:
+        raise SuiteError(f"--jobs must be >= 1, got {arguments.jobs}.")
     suite = with_seed(suite_of(arguments), arguments.seed)
-    from audit.diagnosis.explain import explain
     from audit.diagnosis.explain.dispatch import diagnosed
     from audit.diagnosis.explain.findings import NEVER_SEEN
     from audit.suites.build import build_suite
-    from audit.suites.run import AuditError, audit_key, placed
 
     refused: list[AuditSpec] = []
 
-    def refuse(spec: AuditSpec, error: Exception) -> None:
+    def refuse(spec: AuditSpec, why: Exception | str) -> None:
         refused.append(spec)
-        print(printable(str(error)), file=sys.stderr, flush=True)
+        print(printable(str(why)), file=sys.stderr, flush=True)
 
     told: dict[str, Explanation] = {}
     wanted = _wanted(suite, arguments.audit)
@@ -62,22 +68,19 @@ def execute(arguments: argparse.Namespace) -> int:
     records = _records(arguments.records)
     known = _known(records)
     left = [spec for spec in wanted if spec.name not in known]
-    built = {audit.spec.name: audit for audit in build_suite(suite, left, unbuilt=refuse)}
-    for spec in [spec for spec in wanted if spec not in refused]:
-        if audit := built.get(spec.name):
-            try:
-                with placed(spec, remedy=""):
-                    told[spec.name] = explain(
-                        audit.mechanism, audit.neighbours, key=audit_key(suite.seed, spec.name), claim=audit.claim
-                    )
-            except AuditError as error:
-                refuse(spec, error)
+    built = build_suite(suite, left, unbuilt=refuse)
+    with _replays(built, suite.seed, arguments.jobs) as replays:
+        for spec in [spec for spec in wanted if spec not in refused]:
+            if spec.name in known:
+                told[spec.name] = known[spec.name]
+            elif isinstance(found := replays[spec.name](), str):
+                refuse(spec, found)
                 continue
-            _annotate(spec, told[spec.name])
-        else:
-            told[spec.name] = known[spec.name]
-        if not arguments.json and not arguments.quiet:
-            print(printable(_text(spec, told[spec.name], drawn=spec.name in known)))
+            else:
+                told[spec.name] = found
+                _annotate(spec, found)
+            if not arguments.json and not arguments.quiet:
+                print(printable(_text(spec, told[spec.name], drawn=spec.name in known)), flush=True)
     if any(one.followed or one.suspicions for one in told.values()) and not arguments.json and not arguments.quiet:
         print(NEVER_SEEN)
     wanted = [spec for spec in wanted if spec not in refused]
@@ -89,6 +92,39 @@ def execute(arguments: argparse.Namespace) -> int:
     followed = [spec for spec in wanted if spec not in programs]
     code = _code([(spec, told[spec.name]) for spec in followed]) if followed else NOT_JUDGED
     return EXIT_BAD_INPUT if refused and code != FOUND else code
+
+
+@contextlib.contextmanager
+def _replays(built: list[Built], seed: int, jobs: int) -> Iterator[dict[str, Callable[[], Explanation | str]]]:
+    """What waits for each audit's replay, by its name; spawned processes make it where several run at once."""
+    if jobs == 1 or len(built) < 2:
+        yield {audit.spec.name: functools.partial(_replay, audit, seed) for audit in built}
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(min(jobs, len(built)), context)
+    try:
+        yield {audit.spec.name: pool.submit(_build_and_replay, audit.spec, seed).result for audit in built}
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _build_and_replay(spec: AuditSpec, seed: int) -> Explanation | str:
+    from audit.suites.build import build
+
+    return _replay(build(spec), seed)
+
+
+def _replay(audit: Built, seed: int) -> Explanation | str:
+    """What it shows, or why the audit is refused."""
+    from audit.diagnosis.explain import explain
+    from audit.suites.run import AuditError, audit_key, placed
+
+    key = audit_key(seed, audit.spec.name)
+    try:
+        with placed(audit.spec, remedy=""):
+            return explain(audit.mechanism, audit.neighbours, key=key, claim=audit.claim)
+    except AuditError as error:
+        return str(error)
 
 
 def _code(told: list[tuple[AuditSpec, Explanation]]) -> int:

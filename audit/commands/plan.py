@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from audit.commands.json_output import print_json
@@ -40,6 +39,7 @@ def execute(arguments: argparse.Namespace) -> int:
         named = f"{own} of {len(suite.audits)} audits name functions of yours"
         print(f"{named}, which plan runs with --run-code only.", file=sys.stderr, flush=True)
     from audit.report.escaping import printable
+    from audit.report.story import listed
     from audit.suites.build import build_suite, catalogue, only_installed
     from audit.suites.parts import code_of, left_to_code
     from audit.suites.plan import plan_audit, timed_trials, trials_drawn, trials_of_plan
@@ -51,8 +51,10 @@ def execute(arguments: argparse.Namespace) -> int:
     code = {spec.name: code_of(spec, known) for spec in suite.audits}
     kept = [spec for spec in suite.audits if arguments.run_code or not code[spec.name]]
     if (left := [spec for spec in suite.audits if spec not in kept]) and not arguments.quiet:
-        named = ", ".join(dict.fromkeys(each for spec in left for each in code[spec.name]))
-        told = f"{_names(left)}: not planned, since that would run {named}; --run-code allows it."
+        named = listed(list(dict.fromkeys(each for spec in left for each in code[spec.name])))
+        told = (
+            f"{listed([spec.name for spec in left])}: not planned, since that would run {named}; --run-code allows it."
+        )
         if unknown := dict.fromkeys(each for spec in left for each in left_to_code(spec, known)):
             told += f" Nothing is imported, so whether it takes {' and '.join(map(repr, unknown))} is not known."
         print(printable(told), file=sys.stderr)
@@ -175,11 +177,7 @@ def _print_table(plans: list[AuditPlan]) -> None:
         for said in filter(None, (entry.finds, entry.inconclusive, entry.note)):
             told.setdefault(said, []).append(entry)
     for said, entries in told.items():
-        console.print(f"{visible(_names(entries))}: {said}", highlight=False, markup=False)
-
-
-def _names(audits: Sequence[AuditSpec | AuditPlan]) -> str:
-    return ", ".join(each.name for each in audits)
+        console.print(f"{visible(', '.join(entry.name for entry in entries))}: {said}", highlight=False, markup=False)
 
 
 def _cells(entry: AuditPlan) -> list[str]:

@@ -60,6 +60,10 @@ SHORTEST = 2.0
 """Seconds for them at least: a busy machine takes a tenth of a short audit for nothing."""
 FEWEST_COORDINATES = 2
 """Of which the record's own gradient leaves fewer than two, however few the others are."""
+NO_NOISE_ALONE = (
+    "the noise cannot be measured apart from the records: that takes two directions of the release in which no record "
+    "of the pair has a gradient, and the gradients take up {taken} of its {dimension}. Audit a pair of fewer records."
+)
 OF_LESS_NOISE = frozenset({"bare", "batches", "laplace", "normal", "ratio"})
 """Answers 'wrong' that noise of which some coordinates have less explains."""
 EQUALS = ("silent", "repeated")
@@ -281,11 +285,9 @@ def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
         untold = not_asked(f"{reason} {advice}".rstrip(), code=NOT_TOLD if advice else NOT_ASKED)
         return (untold, *of_the_claim(asked, asked.risk))
     if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
-        reason = "fewer than two coordinates carry noise alone"
+        few = NO_NOISE_ALONE.format(taken=len(signal.basis), dimension=signal.dimension)
         if mechanism.gradients_told is None:
-            return (not_asked(f"{reason}."),)
-        spans = f"the pair's gradients span {len(signal.basis)} of {signal.dimension}"
-        few = f"{reason}: {spans}; audit a pair of fewer records."
+            return (not_asked(few),)
         if signal.dimension <= FEWEST_COORDINATES:
             few = f"{counted(signal.dimension, 'released number')} cannot show the noise apart from the record's part."
         return (not_asked(few, code=NOT_TOLD), *of_the_claim(asked, asked.risk))

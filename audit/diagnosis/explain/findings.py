@@ -43,8 +43,8 @@ NOT_SEEN = (
 NEVER_SEEN = "Not seen by a replay: callbacks, the law of the sampler and of the noise, and more (help(audit.explain))."
 
 NOTHING_STATED = (
-    "No noise multiplier was stated (noise_multiplier=, or a claim that has one): the multipliers below were compared "
-    "with nothing."
+    "No noise multiplier was stated: noise_multiplier= was not given, and a claim such as laplace has none. So whether "
+    "the noise below is enough was not looked at; trials judge that (`dpsgd-audit run`)."
 )
 
 LARGER_BOUND = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
 
 import jax
 import pytest
@@ -117,6 +118,21 @@ def test_several_audits_may_be_named(folder, monkeypatch, capsys):
     monkeypatch.setattr("audit.diagnosis.explain.explain", lambda *_, **__: Explanation())
     assert cli.main(["explain", "suite.toml", "--audit", "half", "--audit", "program", "--json"]) in (0, 4)
     assert set(json.loads(capsys.readouterr().out)) == {"half", "program"}
+
+
+@pytest.mark.long
+def test_replays_in_several_processes_say_the_same(folder, monkeypatch, capsys):
+    # the one of another test's folder
+    monkeypatch.delitem(sys.modules, "steps_with_a_line", raising=False)
+    (folder / "suite.toml").write_text(
+        SUITE.replace('kind = "command_step", command = ["true"]', 'function = "steps_with_a_line:right"')
+    )
+    given = ["explain", "suite.toml", "--json"]
+    assert cli.main(given) == 1
+    alone = capsys.readouterr().out
+    assert cli.main([*given, "--jobs", "2"]) == 1
+    assert capsys.readouterr().out == alone
+    assert cli.main([*given, "--jobs", "0"]) == 2
 
 
 def test_code_that_is_not_followed_is_said_to_be_and_is_no_suspicion(folder, capsys):
