@@ -3,22 +3,21 @@
 JAX keeps what it compiles under a digest of the program's text, and makes that text first, by tracing and lowering.
 That takes longer than most audits draw. A program of this package's own parts is found by what decides the text: the
 structure of its arguments, our code, the versions of JAX and what it was told, and the device. One with a user's code
-in it is found by its text, as JAX does, where JAX keeps none: whatever the code reads is in there. Where nobody says
-where, none is written down: programs are compiled in the same way and live as long as the process.
+in it is JAX's to keep. Where nobody says where, none is written down: programs are compiled in the same way and live as
+long as the process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import json
 import os
 import pickle
 import platform
 import secrets
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +51,11 @@ PROGRAMS = Shelf()
 programs_kept_in = PROGRAMS.kept_in
 
 
-CALLS_PYTHON = "callback"
-"""In the text of a program that calls back into Python, which is the same whatever it calls."""
-
-
 class KeptProgram:
     """A function that JAX compiles, called as ``jax.jit`` of it is; static arguments are keywords.
 
     ``told`` says whether its arguments tell all that it computes with. ``long`` says of given arguments whether the
-    program draws long vectors. ``keep`` says whether one that is found by its text may be written down. ``once`` says
-    that one audit alone runs it, so that compiling must be quick.
+    program draws long vectors. ``once`` says that one audit alone runs it, so that compiling must be quick.
     """
 
     def __init__(
@@ -70,14 +64,13 @@ class KeptProgram:
         *,
         static: tuple[str, ...] = (),
         told: bool = True,
-        keep: bool = True,
         once: bool = False,
         long: Callable[..., bool] = lambda *arguments: False,
     ):
         self.name, self.function, self.static = function.__name__, function, static
-        self.told, self.keep, self.once, self.long = told, keep, once, long
-        self._found: dict[Hashable, Any] = {}
-        self._locks: dict[Hashable, threading.Lock] = {}
+        self.told, self.once, self.long = told, once, long
+        self._found: dict[str, Any] = {}
+        self._locks: dict[str, threading.Lock] = {}
 
     @functools.cached_property
     def jitted(self) -> Any:
@@ -89,7 +82,7 @@ class KeptProgram:
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)):
             # a part of another program, which is compiled with options of its own
             return self.function(*arguments, **static)
-        key = self._key("program", arguments, static) or self._structure(arguments, static)
+        key = self._key("program", arguments, static)
         if key is None:
             return self.jitted(*arguments, **static)
         program = self._once(key, lambda: self._program(key, arguments, static))
@@ -118,42 +111,17 @@ class KeptProgram:
         process = () if PROGRAMS.folder is None else _process()
         return json.dumps([what, self.name, static, told, process, _settings()])
 
-    def _structure(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> tuple[Any, ...] | None:
-        """What ``jax.jit`` finds a program by in this process; None where it is left to that."""
-        leaves, tree = jax.tree.flatten(arguments)
-        kept_by_jax = jax.config.values["jax_compilation_cache_dir"] is not None
-        if not self.keep or PROGRAMS.folder is None or kept_by_jax or not _is_usual():
-            return None
-        try:
-            told = [signature(leaf) for leaf in leaves]
-        except NoSignatureError:
-            return None
-        return tree, json.dumps([static, told, _settings()])
-
-    def _once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+    def _once(self, key: str, make: Callable[[], Any]) -> Any:
         """What was made for this key, by whichever thread came first."""
         with self._locks.setdefault(key, threading.Lock()):
             if key not in self._found:
                 self._found[key] = make()
             return self._found[key]
 
-    def _program(self, key: Hashable, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        if not isinstance(key, str):
-            return self._by_text(arguments, static)
+    def _program(self, key: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
         if PROGRAMS.folder is None:
             return self._compiled(self.function, arguments, static)
         return _kept(key, arguments, lambda: self._compiled(self._renamed(), arguments, static))
-
-    def _by_text(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        """A program with a user's code in it."""
-        # of arguments that were left out nothing would tell which they are
-        lowered = jax.jit(self.function, static_argnames=self.static, keep_unused=True).lower(*arguments, **static)
-        text = lowered.as_text()
-        if CALLS_PYTHON in text:
-            return functools.partial(self.jitted, **static)
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        key = json.dumps([digest, str(lowered.out_tree), _process(), _settings()])
-        return _kept(key, arguments, lambda: lowered.compile(compiler_options=self._options()))
 
     def _renamed(self) -> Callable[..., Any]:
         """The function by a name of its own, so that it is compiled: one that JAX takes from its own cache cannot be

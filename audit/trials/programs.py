@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 from audit.trials.cells import NONE_BROKEN, count_cells
 from audit.trials.devices import on_every, only
 from audit.trials.jaxprs import holds
-from audit.trials.kept_programs import CALLS_PYTHON, KeptProgram
+from audit.trials.kept_programs import KeptProgram
 from audit.trials.keys import hidden, key_from_seed, trial_keys, trials_from
 from distinguishers.contract import Distinguisher, OwnScore, Reads
 from mechanisms.contract import Mechanism, StructuredRelease, release_on
@@ -41,6 +41,8 @@ LARGEST_CONSTANTS = 2**24
 """Bytes of constants in a program that is kept: it holds them."""
 NOT_IN_THE_TEXT = frozenset({"custom_vmap_call", "ffi_call"})
 """Equations whose rule for many trials at once is not in the text of a program of one."""
+CALLS_PYTHON = "callback"
+"""In the text of a program that calls back into Python, which is the same whatever it calls."""
 _ALONE = itertools.count()
 
 
@@ -57,7 +59,7 @@ class Programs(NamedTuple):
     count_everywhere: Any
 
 
-def _make(*, keep: bool = True, once: bool = False) -> Programs:
+def _make(*, once: bool = False) -> Programs:
     def output(release: Release, key: jax.Array) -> Any:
         return release(key)
 
@@ -125,7 +127,7 @@ def _make(*, keep: bool = True, once: bool = False) -> Programs:
         everywhere = on_every(mesh, own, own=(False, False, False, True, True, False))
         return everywhere(release, scoring, key, starts, counts, edges)
 
-    shapes = KeptProgram(output, keep=keep, once=once)
+    shapes = KeptProgram(output, once=once)
 
     def long(release: Release, *rest: Any) -> bool:
         released = shapes.eval_shape(release, key_from_seed(0))
@@ -134,7 +136,7 @@ def _make(*, keep: bool = True, once: bool = False) -> Programs:
     def long_outputs(scoring: Scoring, key: jax.Array, trials: Words, outputs: Any) -> bool:
         return sum(leaf.size for leaf in jax.tree.leaves(outputs)) > SHORT * len(trials.low)
 
-    kept = functools.partial(KeptProgram, keep=keep, once=once, long=long)
+    kept = functools.partial(KeptProgram, once=once, long=long)
     sized = functools.partial(kept, static=("size",))
     return Programs(
         output=shapes,
@@ -143,7 +145,7 @@ def _make(*, keep: bool = True, once: bool = False) -> Programs:
         draw_chunk=sized(draw_chunk),
         score_chunk=sized(score_chunk),
         count_chunks=sized(count_chunks),
-        score_outputs=KeptProgram(score_outputs, keep=keep, once=once, long=long_outputs),
+        score_outputs=KeptProgram(score_outputs, once=once, long=long_outputs),
         count_everywhere=kept(count_everywhere, static=("size", "mesh")),
     )
 
@@ -276,7 +278,7 @@ def programs_of(*parts: Any) -> Programs:
     """The shared programs, or those that were compiled for the same code."""
     codes = tuple(part.code for part in parts if isinstance(part, TracedRelease | TracedScoring))
     if any(code.alone for code in codes):
-        return _make(keep=False, once=True)
+        return _make(once=True)
     return _own(codes) if codes else SHARED
 
 

@@ -1,0 +1,61 @@
+"""Programs with a user's code in them: what the code reads decides which is used again."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from audit.trials import programs
+from audit.trials.kept_programs import KeptProgram
+from audit.trials.keys import trial_number
+from mechanisms import mechanism
+
+DATA = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def drawn(step, data=DATA, size=2):
+    """By the program that is kept for its code."""
+    release = programs.release_of(mechanism(step), data)
+    assert not release.code.alone
+    found = programs.programs_of(release).draw_chunk(release, jax.random.key(3), trial_number(0), size=size)
+    return np.asarray(found).tolist()
+
+
+def times(factor):
+    return lambda key, data: factor * data.sum(0)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="options of the compiler for CPUs")
+def test_a_users_step_is_compiled_in_little_time_and_differs_by_rounding_alone(monkeypatch):
+    def step(key, data):
+        rows = data / jnp.maximum(1, jnp.linalg.norm(data, axis=1, keepdims=True))
+        return jnp.tanh(rows).sum(0) + jax.random.normal(key, (2,))
+
+    told, options = [], KeptProgram._options
+    monkeypatch.setattr(KeptProgram, "_options", lambda own: told.append(options(own)) or told[-1])
+    found = drawn(step, size=64)
+    assert [each["xla_backend_optimization_level"] for each in told] == [2]
+    monkeypatch.setattr(KeptProgram, "_options", lambda own: None)
+    np.testing.assert_allclose(found, drawn(lambda key, data: step(key, data) + 0, size=64), rtol=1e-5, atol=1e-6)
+
+
+def test_what_the_code_closes_over_decides():
+    for factor in (2.0, 3.0, np.float32(0.5), jnp.array([1.0, -1.0]), jnp.array([1.0, -2.0])):
+        for _ in range(2):
+            assert drawn(times(factor)) == [(np.asarray(factor) * DATA.sum(0)).tolist()] * 2
+
+
+def test_what_is_told_apart_by_its_arguments_alone_is_told_apart():
+    # one text if what is not read were no argument
+    for part in (0, 1):
+        assert drawn(lambda key, data, part=part: data[part], (DATA[0], DATA[1])) == [DATA[part].tolist()] * 2
+
+
+def test_a_typed_key_that_a_step_holds_is_part_of_its_program():
+    """No audit could run a step that reads a key beside its own."""
+
+    def holding(seed):
+        own = jax.random.key(seed)
+        return lambda key, data: data.sum(0) + jax.random.normal(own, (2,))
+
+    assert drawn(holding(1)) == drawn(holding(1)) != drawn(holding(2))
