@@ -161,3 +161,20 @@ def test_a_part_of_a_complex_number_is_noise_with_half_of_its_variance(part):
     found = explain(step, mechanisms.pair(ROWS[:-1], ROWS), key=KEY, clip=1.0, noise_multiplier=1.0)
     assert found.findings == ()
     assert found.rounds[0].multiplier == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("added", "kinds"),
+    [
+        (lambda total, noise: (total + noise, 1 - 0.1 * total - 0.1 * noise), []),
+        (lambda total, noise: (noise - total, (3 * total - 3 * noise) / 6), []),
+        (lambda total, noise: (total + noise, total - noise), [Kind.KEY_USED_TWICE, Kind.TOO_LITTLE_NOISE]),
+    ],
+)
+def test_noise_that_is_added_twice_to_the_same_data_covers_both(added, kinds):
+    def step(key, rows):
+        return added(clipped(rows).sum(0), jax.random.normal(key, (4,)))
+
+    found = explain(step, mechanisms.pair(ROWS[:-1], ROWS), key=KEY, clip=1.0, noise_multiplier=1.0)
+    assert [one.kind for one in found.findings] == kinds
+    assert "noise of its own" not in str(found)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding
-from audit.diagnosis.explain.jaxprs.facts import Idle, Mixed, Release, Resized, Scaled
+from audit.diagnosis.explain.jaxprs.facts import Idle, Mixed, Open, Release, Resized, Scaled
 from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.keys import Pair
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
@@ -27,7 +27,7 @@ from audit.diagnosis.explain.jaxprs.noise import (
     terms_after,
     variance_after,
 )
-from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Value, host
+from audit.diagnosis.explain.jaxprs.value import COUNT, DRAWN, Value, close, host
 from audit.diagnosis.explain.missing_noise import EARLIER, without_noise
 from audit.diagnosis.explain.places import NOWHERE, Place, Reader, among_records, goes_on, statement_around
 from audit.diagnosis.explain.sentences import RELEASE, changed_after_release, noise_scale, too_few_numbers
@@ -42,6 +42,8 @@ FEWEST_ROUNDED = 4
 """The same of numbers that are rounded to a fine grid."""
 FEWEST_ALIKE = 3
 """Coordinates in which two draws must be proportional before they are called the same."""
+AGAIN = 1e-4
+"""Share of the largest entry up to which what is added again is the same."""
 LATEST = ("origin", "lost", "nonlinear", "weights", "longer", "cut", "bent", "bends", "gain")
 PASSED_ON = (*LATEST, "kept", "filled", "doubled", "unclipped", "way", "summed", "summed_by", "carried", "joined_again")
 """What a release knows of the value that it covers; of what more records are added to, the latest tell the first."""
@@ -69,6 +71,8 @@ class Meetings:
     unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
     idle: dict[Idle, None] = dataclasses.field(default_factory=dict)
     _drawn: list[tuple[np.ndarray, Release]] = dataclasses.field(default_factory=list)
+    _added: list[tuple[Sequence[np.ndarray], Release, Open]] = dataclasses.field(default_factory=list)
+    """Noise and data with their signs, and what they became."""
 
     def meet(
         self,
@@ -102,7 +106,7 @@ class Meetings:
             out.beside = noisy[0] if along and len(noisy) == 1 else None
             return out
         if name in SUMS and data and len(noisy) == 1 and np.shape(out.a) == np.shape(out.b):
-            return self._release(out, data[0], noisy[0], path)
+            return self._release(out, data[0], noisy[0], path, minus=ins[1] if name == "sub" else None)
         if data and not (name in PRODUCTS and name != "dot_general" and len(noisy) == 1):
             out.noise, out.blurred = False, True
             return out
@@ -193,7 +197,9 @@ class Meetings:
         earlier, later = sorted((value.drawn for value in ins), key=max)
         return max(earlier) < max(later) and any(earlier <= release.choosing for release in self.releases)
 
-    def _release(self, out: Value, data: Value, noise: Value, path: tuple[Any, ...]) -> Value:
+    def _release(
+        self, out: Value, data: Value, noise: Value, path: tuple[Any, ...], minus: Value | None = None
+    ) -> Value:
         at, draw = out.at or NOWHERE, noise.draw or NOWHERE
         known = noise.variance is not None
         drawn = host(noise.a).astype(np.float64)
@@ -204,6 +210,11 @@ class Meetings:
         )
         shape = np.shape(out.a)
         moved = np.broadcast_to(_difference(data), shape)
+        before = self.together.without_later_noise(out.open)
+        signed = [-part if one is minus else part for one, part in ((noise, drawn), (data, moved))]
+        if (again := self._again(signed, data, noise, (*path, 1 + data.released))) is not None:
+            opened = self.together.joined(before, again)
+            return Value(a=out.a, b=out.a, at=at, random=True, released=1 + data.released, open=opened)
         terms = None if noise.terms is None else noise.terms.scaled(np.ones(shape))
         depends = terms is not None and (noise.repeated is not None or drawn.size < moved.size)
         blocks = terms.covariance() if terms is not None and depends else ()
@@ -238,9 +249,23 @@ class Meetings:
         self._facts(release, data, noise, drawn)
         if without or (terms is None and drawn.size < moved.size):
             self._lacks(release, noise, without)
-        before = self.together.without_later_noise(out.open)
-        opened = self.together.joined(before, self.together.opened(shape, release, release.variance, None))
+        own = self.together.opened(shape, release, release.variance, None)
+        self._added.append((signed, release, own))
+        opened = self.together.joined(before, own)
         return Value(a=out.a, b=out.a, at=at, random=True, released=1 + data.released, open=opened, opaque=None)
+
+    def _again(self, signed: Sequence[np.ndarray], data: Value, noise: Value, number: tuple[Any, ...]) -> Open | None:
+        """An earlier release, times a number, if this is the same noise on the same data again: it tells no more."""
+        for earlier, other, opened in self._added:
+            if (other.covering, other.origin, other.round) != (noise.drawn, data.origin, number):
+                continue
+            if any(np.shape(one) != np.shape(two) for one, two in zip(signed, earlier, strict=True)):
+                continue
+            times = np.vdot(earlier[0], signed[0]) / np.vdot(earlier[0], earlier[0])
+            if all(close(times * one, two, AGAIN) for one, two in zip(earlier, signed, strict=True)):
+                known = opened.coordinates
+                return Open(opened.releases, None if known is None else known.scaled(times))
+        return None
 
     def _among_rows(
         self, params: dict[str, Any], primitive: Any, out: Value, beside: Value, path: tuple[Any, ...]
@@ -263,7 +288,9 @@ class Meetings:
             self._mixing(release, data.mixed)
         fewest = COINCIDENCES if noise.terms is None else max(_fewest(noise), _fewest(data))
         for earlier, other in self._drawn:
-            if _alike(earlier, drawn, fewest) and not np.array_equal(other.moved, release.moved):
+            # what tells no more than another release is none
+            beside = (other.origin, other.round) == (release.origin, release.round)
+            if _alike(earlier, drawn, fewest) and (beside or not np.array_equal(other.moved, release.moved)):
                 rounds = list(dict.fromkeys(one.round for one in self.releases))
                 numbers = [1 + rounds.index(one.round) for one in (other, release)]
                 how = "" if len(set(numbers)) == 1 else f"rounds {numbers[0]} and {numbers[1]}"

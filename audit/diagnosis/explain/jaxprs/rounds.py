@@ -259,7 +259,10 @@ def _cause(
     far = sentences.too_far(clip, own=own is not None) if exceeds else ""
     within = exceeds and _each_within(releases, clip)
     if len(releases) > 1 and all(_is_one_sum(one, releases[0]) for one in releases[1:]):
-        more = f", since it is released {len(releases)} times, each with noise of its own"
+        apart = sum(len(one.covering) for one in releases) == len(
+            frozenset().union(*(one.covering for one in releases))
+        )
+        more = f", since it is released {len(releases)} times{', each with noise of its own' if apart else ''}"
         return Cause(lead=top.at, more=more, weight=top.weighted)
     if within and top.doubled is not None:
         return Cause(lead=top.doubled, more=f"{far}{sentences.held_again(top.doubled)}", weight=top.weighted)
