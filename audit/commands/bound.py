@@ -188,7 +188,7 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
             own = f"{source}; its own test: {at_least(number.at_least)}"
         print(f"{heads[number.name] + ':':26}at least {proven}   ({own})")
     if found.summary is not None:
-        _print_summary(found.summary)
+        _print_summary(found.summary, delta=found.delta(0.0))
     judged = found.tests[0].counts
     given = ", ".join(f"{t:.4g}" for t in arguments.threshold or ())
     where = (
@@ -237,8 +237,8 @@ def _p_value(p: float, risk: float) -> str:
     return f"p-value {readable_p_value(p)}{floor if math.isclose(p, GAMMA_SHARE * risk, rel_tol=CLOSE) else ''}"
 
 
-def _print_summary(summary: AttackSummary) -> None:
-    """The attack's figures, estimated and proven."""
+def _print_summary(summary: AttackSummary, *, delta: float) -> None:
+    """The attack's figures, estimated and proven, and which number says more; ``delta`` is proven at epsilon 0."""
     figures = [
         ("AUROC", summary.auroc_at_least, summary.auroc),
         ("accuracy", summary.accuracy_at_least, summary.accuracy),
@@ -246,3 +246,6 @@ def _print_summary(summary: AttackSummary) -> None:
     ]
     for name, proven, estimate in figures:
         print(f"{name + ':':26}at least {at_least(proven, '.4f')}   (these scores: {estimate:.4f})")
+    better = ", or the accuracy rather than the AUROC" if summary.accuracy_at_least > summary.auroc_at_least else ""
+    print(f"These are bounded at every threshold at once, which costs something. State epsilon or delta{better}: by")
+    print(f"delta, a guess is right at least {at_least(50 * (1 + delta))}% of the time.")

@@ -18,9 +18,7 @@ import jax
 from audit.diagnosis.all_questions import diagnose
 from audit.diagnosis.asked import OF_STEPS, Asked, follows_steps
 from audit.diagnosis.cause_sentences import consequence
-from audit.diagnosis.claim_alone import (
-    beyond_what_was_told,
-)
+from audit.diagnosis.claim_alone import beyond_what_was_told
 from audit.diagnosis.constant_release import constant_release, never_varied
 from audit.diagnosis.explain.dispatch import positive, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
@@ -43,7 +41,7 @@ from audit.diagnosis.told_by_record import (
 )
 from audit.diagnosis.told_noise import Told, told_noise
 from audit.diagnosis.trials_alike import trials_alike
-from audit.record.diagnosis_answer import DEPENDENT, NOT_ASKED, NOT_TOLD, Diagnosis, not_asked
+from audit.record.diagnosis_answer import DEPENDENT, NO_LINE, NOT_ASKED, NOT_TOLD, REPLAY, Diagnosis, not_asked
 from audit.record.direction import direction
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable, BothSides, both_sides, is_foreign
@@ -116,7 +114,9 @@ def explain(
         answers = (*answers, *lines) if ordered else (*lines, *answers, direction(record))
     else:
         answers = _without_violation(asked, read_as)
-    return dataclasses.replace(record, diagnoses=answers, seconds=record.seconds + time.monotonic() - began)
+    seen = {**record.environment, **({REPLAY: NO_LINE.says} if NO_LINE in answers else {})}
+    answers, seconds = tuple(one for one in answers if one != NO_LINE), record.seconds + time.monotonic() - began
+    return dataclasses.replace(record, diagnoses=answers, environment=seen, seconds=seconds)
 
 
 def _about_rows(asked: Asked) -> tuple[Diagnosis, ...]:
@@ -176,6 +176,7 @@ def _without_violation(asked: Asked, read_as: Neighbours | None) -> tuple[Diagno
             warnings.simplefilter("ignore")
             lines, _ = _lines(asked, brief=True)
     wrong = tuple(answer for answer in lines if answer.wrong)
+    clean = tuple(answer for answer in lines if answer == NO_LINE)
     if wrong or not is_foreign(mechanism):
         # or why it was not replayed, or not to its end
         return wrong or lines
@@ -183,8 +184,8 @@ def _without_violation(asked: Asked, read_as: Neighbours | None) -> tuple[Diagno
         with contained():
             hints = _hints(_soon(asked), read_as)
     except Exception:
-        return ()
-    return tuple({found.code: found for found in reversed(hints)}.values())[::-1]
+        return clean
+    return (*tuple({found.code: found for found in reversed(hints)}.values())[::-1], *clean)
 
 
 def _soon(asked: Asked) -> Asked:
@@ -258,7 +259,8 @@ def _lines(asked: Asked, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...],
         return (), False
     record, neighbours = asked.record, asked.neighbours
     stated = stated_by(record.claim, record.mechanism.parameters, neighbours)
-    return line_answers(asked.mechanism, neighbours, key=asked.own_key, stated=stated, brief=brief)
+    found, as_stated = line_answers(asked.mechanism, neighbours, key=asked.own_key, stated=stated, brief=brief)
+    return found or ((NO_LINE,) if has_lines(asked.mechanism) else ()), as_stated
 
 
 def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:

@@ -142,16 +142,16 @@ def answer(
     code: str,
     *,
     measured: str,
-    p_value: float,
     risk: float,
     assumes: str,
+    p_value: float | None = None,
     wrong: bool | None = None,
     causes: tuple[str, ...] = (),
     estimate: float | None = None,
     interval: tuple[float, float] | None = None,
 ) -> Diagnosis:
     """The answer to one of the questions, 'wrong' below the risk if nothing else is said; then ``causes`` count."""
-    wrong = p_value < risk if wrong is None else wrong
+    wrong = p_value is not None and p_value < risk if wrong is None else wrong
     kept = causes if wrong else ()
     return Diagnosis(
         code=code,

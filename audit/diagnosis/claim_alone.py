@@ -134,7 +134,6 @@ def moves_more_than_allowed(
         question="does the record move the release by more noise deviations than the claim allows?",
         wrong=more,
         says=f"{says}: {listed}." if more else f"{says}.",
-        p_value=1.0,
         risk=risk,
         assumes=f"{'normal noise, ' if is_normal else ''}many trials{learned}",
         estimate=moved,
@@ -178,7 +177,6 @@ def beyond_what_was_told(
             wrong=True,
             measured=f"the implementation does what is stated, as far as {shown}; the claim promises more than "
             f"that: {told}",
-            p_value=1.0,
             risk=0.0,
             assumes="the code does what is stated; no trial tests it",
         ),

@@ -36,7 +36,6 @@ def constant_release(sides: BothSides, key: jax.Array, deadline: float | None) -
         wrong=True,
         measured=f"the release is constant: {len(rows)} fresh outputs are equal, with the record and without it. It "
         "neither varies with the seed nor depends on the data; check that the function returns what it trained",
-        p_value=1.0,
         risk=0.0,
         assumes="nothing: no trial tests it and it decides no verdict",
     )

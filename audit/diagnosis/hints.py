@@ -172,7 +172,6 @@ def unvarying(first: Array, second: Array, *, layout: Layout) -> Diagnosis | Non
         wrong=True,
         measured=f"{places(found, layout)} {varies} in all {len(rows):,} trials, with the record and without it. If "
         f"the code updates {them}, {their} noise is missing",
-        p_value=0.0,
         risk=0.0,
         assumes="nothing: no trial tests it and it decides no verdict",
         estimate=0.0,

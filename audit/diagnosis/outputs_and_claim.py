@@ -98,7 +98,6 @@ def whole_numbers(first: Array, second: Array, claim: ClaimPart) -> Diagnosis | 
         measured="the release takes whole numbers, and laplace is the curve of continuous noise, which discrete noise "
         "of the same epsilon does not keep. If a pure epsilon is promised, which no release is shown to break, claim "
         f"randomised_response(epsilon={claim.parameters.get('epsilon'):g})",
-        p_value=1.0,
         risk=0.0,
         assumes="nothing: no trial tests it and it decides no verdict",
     )

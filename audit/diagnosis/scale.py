@@ -43,7 +43,6 @@ def noise_scale(noise: Noise, stated: Stated, *, side: str, risk: float) -> Diag
         question=f"noise scale, side '{side}'",
         wrong=False,
         says=f"side '{side}': the noise has standard deviation {found:.4g} ({between(low, high, '.4g')}): {beside}.",
-        p_value=1.0,
         risk=0.0,
         assumes="independent normal noise of one scale",
         estimate=found,

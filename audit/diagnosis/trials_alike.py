@@ -41,7 +41,8 @@ def trials_alike(
     sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
     rows = np.concatenate(sides)
     _, counts = different_rows(rows)
-    again = counts.max() > 1 and not cut and chance_of_equals(rows) < risk / 2
+    chance = chance_of_equals(rows) if counts.max() > 1 and not cut else 1.0
+    again = chance < risk / 2
     one = _one_release(sides) if continuous and not again else ()
     if continuous and (again or one or (plus_noise and _few_draws(sides))):
         measured = f"trials repeat: {len(counts):,} different releases in {len(rows):,} trials"
@@ -60,8 +61,9 @@ def trials_alike(
             wrong=True,
             measured=measured,
             causes=causes,
-            p_value=0.0,
-            risk=risk / 2,
+            # what else is looked for is no test
+            p_value=chance if again else None,
+            risk=risk / 2 if again else 0.0,
             assumes="continuous noise, as the claim has it",
             estimate=float(len(counts)),
         )

@@ -34,10 +34,11 @@ class Diagnosis:
     question: str
     wrong: bool
     says: str
-    p_value: float
     risk: float
     """Probability of saying 'wrong' when it is right, given the assumption. Zero: nothing was tested."""
     assumes: str
+    p_value: float | None = None
+    """None where nothing was tested, or an interval decided."""
     estimate: float | None = None
     interval: tuple[float, float] | None = None
     follows: str = ""
@@ -50,6 +51,13 @@ class Diagnosis:
     """Codes of what may have caused an answer 'wrong'. One: the others that are known are excluded."""
 
 
+NO_LINE = Diagnosis(
+    code=f"{LINE}none", question="which line?", wrong=False, says="no line looks wrong", risk=0.0, assumes="nothing"
+)
+"""A replay that was made and found nothing: a record tells that under ``REPLAY`` of its environment."""
+REPLAY = "replay"
+
+
 def not_asked(reason: str, *, code: str = NOT_ASKED) -> Diagnosis:
     """No question was asked, and why."""
     says = f"not asked: {reason}"
@@ -58,7 +66,6 @@ def not_asked(reason: str, *, code: str = NOT_ASKED) -> Diagnosis:
         question="what looks wrong?",
         wrong=False,
         says=says,
-        p_value=1.0,
         risk=0.0,
         assumes="nothing",
     )

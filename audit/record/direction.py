@@ -19,7 +19,6 @@ def direction(record: AuditRecord) -> Diagnosis:
         wrong=False,
         says=f"epsilon >= {at_least(larger)} is proven from outputs likelier {side} the record, and >= "
         f"{at_least(smaller)} in the other direction{_other_share(record)}.",
-        p_value=1.0,
         risk=0.0,
         assumes="nothing: it holds at the record's risk; a smaller bound does not mean that less leaks",
         estimate=larger,

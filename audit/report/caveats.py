@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from audit.power.less_noise import sampled
+from audit.record.diagnosis_answer import REPLAY
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import asked
 from audit.report.half_noise import half_noise_trials
@@ -97,6 +98,13 @@ def trials_note(record: AuditRecord) -> str:
 def other_than_told(record: AuditRecord) -> str:
     """What one run of the audited training showed to be otherwise than was told, or than an update sees; or nothing."""
     return "; ".join(said for key in ("contradicted", "after_step") if (said := record.environment.get(key)))
+
+
+def no_wrong_line(records: Sequence[AuditRecord]) -> str:
+    """Whose code was replayed and showed no wrong line, which no answer of a record says."""
+    names = [repr(record.name) for record in records if record.environment.get(REPLAY)]
+    whose = "" if len(names) == len(records) else f" of {', '.join(names)}"
+    return f"A replay of the code{whose} found no line that looks wrong." if names else ""
 
 
 def _half_noise(record: AuditRecord, trials: int) -> str:

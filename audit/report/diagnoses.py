@@ -24,6 +24,8 @@ REPLAYED = "a replay of the code shows what the trials did not (the verdict depe
 """What stands before lines of code that look wrong where no violation was found."""
 HINT = "a hint from the outputs, which is no violation"
 """The same of what the outputs show."""
+UNTESTED = " (Seen in the outputs; no test says how sure it is.)"
+"""What stands behind an answer that has no p-value and no risk."""
 Place = tuple[str, int]
 """A file and a line."""
 IN_A_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
@@ -109,7 +111,15 @@ def not_independent(record: AuditRecord) -> str:
 
 def suspects(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     """What every answer 'wrong' says that follows from no other, each with its place."""
-    return [f"{_place(answer)}{answer.says}" for answer in diagnoses if answer.wrong and not answer.follows]
+    return [
+        f"{_place(answer)}{answer.says}{UNTESTED if _is_untested(answer) else ''}"
+        for answer in diagnoses
+        if answer.wrong and not answer.follows
+    ]
+
+
+def _is_untested(answer: Diagnosis) -> bool:
+    return answer.p_value is None and not answer.risk and not answer.code.startswith(LINE)
 
 
 def without_causes(said: str) -> str:

@@ -31,8 +31,8 @@ OTHERS = "#bbbbbb"
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
 """Of observed curves that tests were made of, one each."""
 SMALLEST = 1e-7
-LONGEST_NAME = 32
-"""Characters of an audit's name beside its row."""
+NAME_WIDTH = 32
+"""Characters to a line of an audit's name beside its row, which has room for two lines."""
 LETTERS, MOST_COLUMNS = 17, 4
 """Of a legend: letters to an inch, and columns."""
 STYLE: dict[Any, Any] = {
@@ -84,9 +84,10 @@ def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str,
 
 def save_overview(records: tuple[AuditRecord, ...], path: Path, *, width: float) -> Path:
     """All audits in one figure, a row each: epsilon claimed, proven, and the most that so many trials can prove."""
+    names = ["\n".join(label(line, path) for line in _two_lines(record.name)) for record in reversed(records)]
     with drawn(path, width=width, height=0.6 + 0.24 * len(records)) as axes:
         overview(records, axes)
-        axes.set_yticks(range(len(records)), [_cut(label(record.name, path)) for record in reversed(records)])
+        axes.set_yticks(range(len(records)), names)
         _legend(axes)
     return path
 
@@ -112,8 +113,11 @@ def overview(records: tuple[AuditRecord, ...], axes: Any) -> None:
     axes.set_xlim(left=0.0)
 
 
-def _cut(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
+def _two_lines(name: str) -> list[str]:
+    """A name in two lines at most; of a longer one the middle is left out, as names of a grid differ at their ends."""
+    plain = visible(name)
+    lines = textwrap.wrap(plain, NAME_WIDTH)
+    return lines if len(lines) <= 2 else [f"{plain[: NAME_WIDTH - 4].rstrip()} ...", plain[-NAME_WIDTH:].lstrip()]
 
 
 @contextlib.contextmanager

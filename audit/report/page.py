@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from audit.one_run.result import OneRun
+from audit.record.diagnosis_answer import REPLAY
 from audit.record.files import write_whole
 from audit.record.of_one_run import as_records
 from audit.record.record import AuditRecord
@@ -131,7 +132,8 @@ def _entry(record: AuditRecord, command: str, *, unjudged: bool) -> Entry:
 def _everywhere(records: tuple[AuditRecord, ...]) -> list[tuple[str, str]]:
     """What all records say of where they ran: a page says it once."""
     first = records[0].environment.items() if records else ()
-    return [item for item in first if all(item in record.environment.items() for record in records)]
+    shared = [item for item in first if all(item in record.environment.items() for record in records)]
+    return [item for item in shared if item[0] != REPLAY]
 
 
 def _script_data(value: Any) -> str:

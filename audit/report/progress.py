@@ -8,6 +8,7 @@ from rich.progress import Progress as Bars
 
 from audit.record.record import AuditRecord
 from audit.report.escaping import visible
+from audit.report.table import readable
 from audit.suites.suite import AuditSpec, Suite
 from audit.trials.source import Tally
 
@@ -63,5 +64,5 @@ class Progress:
     def finished(self, record: AuditRecord) -> None:
         """It has its verdict."""
         if not self._console.is_terminal:
-            told = f"{visible(record.name)}: {record.verdict} ({record.seconds:.1f} s)"
+            told = f"{visible(record.name)}: {readable(record.verdict)} ({record.seconds:.1f} s)"
             self._console.print(told, highlight=False, markup=False)

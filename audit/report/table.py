@@ -8,7 +8,7 @@ from rich.table import Table
 
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
-from audit.report.caveats import close_call, ended_early, other_than_told, second_pair
+from audit.report.caveats import close_call, ended_early, no_wrong_line, other_than_told, second_pair
 from audit.report.diagnoses import but_for, heading, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.repeat import NOT_REPEATABLE
@@ -111,8 +111,8 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             alike.setdefault("\n  ".join(filter(None, said)), []).append(record.name)
     for said, names in alike.items():
         console.print(f"{', '.join(names)}: {said}", highlight=False, markup=False)
-    if rest:
-        console.print(rest, highlight=False)
+    for said in filter(None, (rest, no_wrong_line(records))):
+        console.print(said, highlight=False, markup=False)
 
 
 def _alone(records: tuple[AuditRecord, ...]) -> str:

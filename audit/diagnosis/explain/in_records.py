@@ -89,7 +89,6 @@ def _answer(finding: Finding) -> Diagnosis:
         question=QUESTION,
         wrong=finding.kind != Kind.NOT_FOLLOWED,
         says=finding.says,
-        p_value=1.0,
         risk=0.0,
         assumes="nothing: both datasets were run on the same draws; no trial tests it and it decides no verdict",
         lines=tuple(map(shortened, finding.lines)),

@@ -19,6 +19,7 @@ from audit.policies.fixed import Fixed
 from audit.procedure import run_audit
 from audit.pytest_plugin import InconclusiveAuditWarning, LooksWrongWarning
 from audit.report.catalogue import text_report
+from audit.report.caveats import no_wrong_line
 from audit.report.diagnoses import REPLAYED
 from audit.report.formats import markdown
 from audit.report.latex import MARK, table
@@ -82,7 +83,9 @@ def test_what_a_replay_finds_is_kept_and_the_verdict_stays_as_counted(record):
 
 
 def test_right_code_is_not_accused():
-    assert audited(right).diagnoses == ()
+    found = audited(right)
+    assert found.diagnoses == ()
+    assert no_wrong_line((found, found)) == "A replay of the code found no line that looks wrong."
 
 
 def test_every_report_tells_it_beside_the_verdict(record, tmp_path, capsys):

@@ -14,7 +14,7 @@ import mechanisms
 from audit.diagnosis.cut_noise import cut_noise
 from audit.diagnosis.hints import is_cut
 from audit.diagnosis.trials_alike import trials_alike
-from audit.report.diagnoses import but_for
+from audit.report.diagnoses import but_for, looks_wrong
 from audit.report.formats import markdown
 from audit.report.latex import latex
 from audit.report.statement import model_card, statement
@@ -74,6 +74,7 @@ def test_few_seeds_of_one_released_number_are_named_before_the_tails_of_the_nois
     (answer,) = wrong(record)
     assert (answer.code, answer.causes[0]) == ("repeated", "seed_again")
     assert " different releases in 1,000 trials" in answer.says
+    assert (answer.p_value is None) == (answer.risk == 0) == ("no test says" in looks_wrong((answer,))[0])
     for said in (statement((record,)), markdown((record,), title="t"), latex((record,), title="t")):
         assert "but for 1 audit whose trials repeat" in said
     assert model_card((record,), title="t").count("but its trials repeat") == 1

@@ -202,10 +202,14 @@ def test_figures_and_sweeps_are_files_of_their_kind(violation, tmp_path):
 
 
 def test_several_audits_have_one_figure_of_all(violation, tmp_path):
-    other = dataclasses.replace(violation, name="a $name$ that is longer than any figure has room for")
-    paths = save_figures((violation, other), tmp_path, ending="svg", width=3.3)
-    assert [path.name for path in paths] == ["audit-1.svg", "audit-2.svg", "audits.svg"]
-    assert paths[2].read_text().startswith("<?xml")
+    other = dataclasses.replace(violation, name="a $name$ that is longer than one line of a figure")
+    longer = dataclasses.replace(violation, name="a name that is much longer than a figure has room for, at noise 0.5")
+    paths = save_figures((violation, other, longer), tmp_path, ending="svg", width=3.3)
+    drawn = paths[-1].read_text()
+    assert "line of a figure" in drawn
+    assert "for, at noise 0.5" in drawn
+    assert [path.name for path in paths] == ["audit-1.svg", "audit-2.svg", "audit-3.svg", "audits.svg"]
+    assert paths[3].read_text().startswith("<?xml")
 
 
 def test_pictures_leave_the_users_backend_alone(violation, tmp_path):
