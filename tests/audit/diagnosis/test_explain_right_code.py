@@ -169,6 +169,7 @@ def test_a_part_of_a_complex_number_is_noise_with_half_of_its_variance(part):
         (lambda total, noise: (total + noise, 1 - 0.1 * total - 0.1 * noise), []),
         (lambda total, noise: (noise - total, (3 * total - 3 * noise) / 6), []),
         (lambda total, noise: (total + noise, total - noise), [Kind.KEY_USED_TWICE, Kind.TOO_LITTLE_NOISE]),
+        (lambda total, noise: (total + noise, 2 * total + noise), [Kind.KEY_USED_TWICE, Kind.TOO_LITTLE_NOISE]),
     ],
 )
 def test_noise_that_is_added_twice_to_the_same_data_covers_both(added, kinds):
@@ -178,3 +179,14 @@ def test_noise_that_is_added_twice_to_the_same_data_covers_both(added, kinds):
     found = explain(step, mechanisms.pair(ROWS[:-1], ROWS), key=KEY, clip=1.0, noise_multiplier=1.0)
     assert [one.kind for one in found.findings] == kinds
     assert "noise of its own" not in str(found)
+    assert "measures" not in str(found)
+
+
+def test_a_record_that_rounding_hides_is_not_said_to_have_joined_no_batch():
+    def step(key, rows):
+        total = clipped(rows).sum(0).astype(jnp.bfloat16)
+        return total + jax.random.normal(key, total.shape, total.dtype)
+
+    rows = 1 + np.tile(ROWS, (50, 8)) / 30
+    (told,) = explain(step, mechanisms.pair(rows[:-1], rows), key=KEY, clip=1.0, noise_multiplier=1.0).findings
+    assert "cannot be told from that sum's rounding" in told.says

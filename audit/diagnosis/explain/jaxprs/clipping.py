@@ -105,7 +105,8 @@ def wrongly_measured(
     Where a helper measures all that it is given, it is the line that gives it a part. ``code`` runs the user's Python
     once more.
     """
-    weights = [weight for release in releases for weight in release.weights]
+    # one sum may be released twice
+    weights = list(dict.fromkeys(weight for release in releases for weight in release.weights))
     numbers = weights[0].numbers if weights else ()
     if clip is None or not numbers or any(abs(one.by - weights[0].by) > ALIKE * weights[0].by for one in weights):
         return None
@@ -127,7 +128,7 @@ def made_longer(releases: Sequence[Release], due: float) -> tuple[Place, str] | 
     cost = [np.linalg.norm(own) / np.sqrt(np.mean(one.variance)) for one, own in zip(releases, clipped, strict=True)]
     if np.linalg.norm(cost) * due > 1 + SLACK:
         return None
-    whole = float(np.linalg.norm([length for own in clipped for length in own]))
+    whole = float(np.linalg.norm([own.after for own in {own for one in releases for own in one.weights}]))
     if top.filled is not None:
         return top.kept or top.filled, pads(top.filled, top.kept)
     longer, by = top.longer, top.weighted.at

@@ -76,6 +76,8 @@ class Lockstep:
         self.constant_choice: Place | None = None
         """Where a key is made that is the same in every run and that a number for each record is drawn from."""
         self.choices = Choices()
+        self.rounded: Place | None = None
+        """Where a sum over records changes by less than its rounding."""
         self.lined_up: Place | None = None
         """Where side a got rows in another order than its program has them, so that they stand like side b's."""
         self.keys = Keys(find=self.find)
@@ -194,7 +196,7 @@ class Lockstep:
         outs_b = evaluate(other, [value.b for value in ins_b]) if differ or one.params != other.params else outs
         if one.primitive.name in ("random_bits", "random_split"):
             outs_b = [pairing.coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
-        if one.primitive.name == "random_fold_in" and _fresh_keys_of_count(ins, ins_b):
+        if one.primitive.name == "random_fold_in" and pairing.fresh_keys_of_count(ins, ins_b):
             outs_b = outs
         results = []
         inputs = [*ins, *(value for value in ins_b if not any(value is own for own in ins))]
@@ -222,6 +224,8 @@ class Lockstep:
             self._met_records.update(value.fixed.nearest for value in ins if value.fixed is not None)
         if out.fixed_noise is not None and out.fixed_noise[1].nearest in self._met_records:
             out.fixed_noise = None
+        if out.summed and not out.differs and a is not b and any(value.differs for value in ins):
+            self.rounded = self.rounded or (None if np.array_equal(host(a), host(b)) else place)
         out.copied, out.lost = copied_at(out, ins, place), lost_at(out, ins, place)
         if name in DERIVE_KEYS and out.random:
             self.keys.derived(out, place, ins)
@@ -416,10 +420,3 @@ class Lockstep:
         return self.keys.drawn(
             key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied, key.at, numbers=numbers)
         )
-
-
-def _fresh_keys_of_count(ins: Sequence[Value], ins_b: Sequence[Value]) -> bool:
-    """Whether a random key gets the number of records folded in: on each side a fresh key, so both may be the same."""
-    key = ins[0]
-    as_many = all(np.shape(value.a) == np.shape(other.b) for value, other in zip(ins, ins_b, strict=True))
-    return as_many and key.random and not key.differs and not any(value.values for value in (*ins, *ins_b))

@@ -271,3 +271,10 @@ def together(one: Sequence[Value], other: Sequence[Value], place: Place) -> list
     if len(one) != len(other):
         raise CannotFollowError("a loop carries different values when a record is added", place)
     return [combined(left, right, place) for left, right in zip(one, other, strict=True)]
+
+
+def fresh_keys_of_count(ins: Sequence[Value], ins_b: Sequence[Value]) -> bool:
+    """Whether a random key gets the number of records folded in: on each side a fresh key, so both may be the same."""
+    key = ins[0]
+    as_many = all(np.shape(value.a) == np.shape(other.b) for value, other in zip(ins, ins_b, strict=True))
+    return as_many and key.random and not key.differs and not any(value.values for value in (*ins, *ins_b))

@@ -149,6 +149,8 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         why = f"the record moved nothing that is released in {len(runs)} runs; it may have joined no batch"
         if (constant := runs[0].lockstep.constant_choice) is not None:
             why += f": a number for each record is drawn from the constant key of {spelled(constant)}"
+        if (rounded := runs[0].lockstep.rounded) is not None:
+            why = f"what the record adds to the sum at {spelled(rounded)} cannot be told from that sum's rounding"
         findings.append(sentences.not_followed(why))
     return Explanation(
         findings=ranked(without_consequences(findings, bool(unfollowed))),
