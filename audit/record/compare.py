@@ -254,11 +254,10 @@ def _state(
     if not old.ran and not new.ran and old.as_expected and new.as_expected:
         return "same", f"it could not run before and now, as expected: {new.reason}"
     if not (old.ran and new.ran):
-        return "not_compared", "; ".join(
-            f"it could not run {when}: {record.reason}"
-            for record, when in ((old, "before"), (new, "now"))
-            if not record.ran
-        )
+        if old.reason == new.reason:
+            return "not_compared", f"it could run neither before nor now: {new.reason}"
+        unrun = [(when, record.reason) for record, when in ((old, "before"), (new, "now")) if not record.ran]
+        return "not_compared", "; ".join(f"it could not run {when}: {why.rstrip('.')}" for when, why in unrun)
     if test is None or p_larger is None or p_smaller is None:
         return "not_compared", STOPPED if old.stops_early or new.stops_early else _why_none(old, new)
     moved = (

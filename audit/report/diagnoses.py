@@ -118,6 +118,12 @@ def suspects(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     ]
 
 
+def in_a_row(said: list[str]) -> str:
+    """Answers as sentences of one text, the first behind a colon; a place stays as it is spelled."""
+    later = (one if re.match(r"\S+:\d+: ", one) else one[:1].upper() + one[1:] for one in said[1:])
+    return " ".join([*said[:1], *later])
+
+
 def _is_untested(answer: Diagnosis) -> bool:
     return answer.p_value is None and not answer.risk and not answer.code.startswith(LINE)
 
@@ -132,7 +138,7 @@ def in_prose(record: AuditRecord) -> str:
     was asked; all of them beside a verdict that no trial made one."""
     said = looks_wrong(record.diagnoses) or untold(record.diagnoses)
     told = said[:1] if record.verdict == "violation" else said
-    return f"{heading(record)}: {' '.join(told)}" if told else ""
+    return f"{heading(record)}: {in_a_row(told)}" if told else ""
 
 
 def in_a_paper(record: AuditRecord) -> str:

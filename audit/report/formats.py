@@ -19,6 +19,7 @@ from audit.report.diagnoses import (
     but_for,
     code_lines,
     heading,
+    in_a_row,
     in_short,
     looks_wrong,
     places_of,
@@ -60,7 +61,7 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     for record in records:
         said = [record.reason] if record in told else []
         said += [] if record.violated_at is None else [record.violated_at.says]
-        if wrong := " ".join(looks_wrong(record.diagnoses)):
+        if wrong := in_a_row(looks_wrong(record.diagnoses)):
             many = asked(record.diagnoses)
             said.append(f"{heading(record).capitalize()}: {wrong}{f' ({many}.)' if many else ''}")
         if said:
@@ -98,15 +99,15 @@ def _row(record: AuditRecord) -> dict[str, object]:
         "delta_at_0": record.delta(0.0) if record.ran else "",
         "delta_at_0_claimed": record.claim.advantage if known else "",
         "mu": record.mu if record.ran else "",
-        "p_value": record.p_value,
-        "adjusted_p_value": record.adjusted_p_value,
+        "p_value": record.p_value if record.ran else "",
+        "adjusted_p_value": record.adjusted_p_value if record.ran else "",
         "risk": record.risk,
         "claim": _cell(record.claim.describe()),
         "audited": _cell(record.mechanism.name),
         "command": _cell(command(record)),
         "libraries": _cell(libraries(record)),
         "repeatable": "" if record.repeatable is None else record.repeatable,
-        "looks_wrong": _cell(" ".join(suspects(record.diagnoses))),
+        "looks_wrong": _cell(in_a_row(suspects(record.diagnoses))),
     }
 
 

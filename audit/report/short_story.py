@@ -18,6 +18,7 @@ from audit.report.story import (
     leaking,
     listed,
     promised_epsilon,
+    repeated_runs,
     story,
     trained_once,
 )
@@ -87,7 +88,7 @@ def _wrapped(label: str, answer: str, *, width: int, most: int | None = None) ->
 
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
-    repeated = tuple(record for record in records if not record.conditions)
+    repeated = repeated_runs(records)
     names = listed(names_of(repeated))
     how = listed(sorted({record.neighbours.kind for record in records if record.neighbours.kind}))
     trials = sum(record.trials for record in repeated)

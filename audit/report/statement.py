@@ -17,7 +17,7 @@ from audit.report.audited import (
     unit_of_privacy,
 )
 from audit.report.caveats import expected_not_found, other_than_told
-from audit.report.diagnoses import REPLAYED, but_for, heading, in_a_paper, looks_wrong, not_independent
+from audit.report.diagnoses import REPLAYED, but_for, heading, in_a_paper, in_a_row, looks_wrong, not_independent
 from audit.report.escaping import markdown_text, shown
 from audit.report.given import conditions_once, judged_scores, source, vouched
 from audit.report.promises import covered, in_words, scored_by
@@ -234,7 +234,7 @@ def _batches(record: AuditRecord) -> Mapping[str, str]:
 
 def _suspicion(record: AuditRecord) -> Mapping[str, str]:
     """What looks wrong: why it is violated, or what a replay shows and no trial."""
-    said = " ".join(looks_wrong(record.diagnoses))
+    said = in_a_row(looks_wrong(record.diagnoses))
     if not said:
         return {}
     if record.verdict == "violation":

@@ -173,7 +173,7 @@ def _percent(share: float) -> str:
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
     said = []
-    if repeated := tuple(record for record in records if not record.conditions):
+    if repeated := repeated_runs(records):
         names = listed(sorted({record.mechanism.name for record in repeated}))
         how = " or ".join(sorted({differ_by(record) for record in repeated}))
         trials = sum(record.trials for record in repeated)
@@ -187,6 +187,12 @@ def _audited(records: tuple[AuditRecord, ...]) -> str:
     given = [record for record in records if record.scores is not None]
     said += [f"{_capital(judged_scores(record))}. Can they tell {_secret((record,))}?" for record in given]
     return " ".join(said)
+
+
+def repeated_runs(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:
+    """Audits that drew trials, without those that could not run; of nothing but these all."""
+    own = tuple(record for record in records if not record.conditions)
+    return tuple(record for record in own if record.ran) or own
 
 
 def trained_once(records: tuple[AuditRecord, ...]) -> str:
@@ -337,7 +343,7 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
         confirm = (
             f" The p-value{whose} is close to the risk: confirm {again(broken)} at a smaller risk." if close else ""
         )
-        fix = f" Fix what kept {counted(len(unrun), 'audit')} from running." if unrun else ""
+        fix = f" Fix what kept {listed(unrun, most=3)} from running." if unrun else ""
         first = "Check what is vouched for. If it holds, do" if any(record.conditions for record in broken) else "Do"
         return f"{first} not rely on the promise of {names}{where}{fix}{confirm} {_to_look_at(records)}".rstrip()
     if unrun:

@@ -90,7 +90,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             proven_delta(record),
             readable_p_value(record.p_value) if record.ran else NOTHING,
             f"[{STYLES[record.verdict]}]{readable(record.verdict)}[/]",
-            "yes" if record.as_expected else f"[bold red]no: {readable(record.expect)}[/]",
+            "yes" if record.as_expected else f"[bold red]no[/]\n(expects {readable(record.expect)})",
         )
     console.print(table)
     told, rest = reasons_told(records)

@@ -35,7 +35,7 @@ def unrun(
         neighbours=part_as_stated(spec.neighbours)
         if built is None
         else _part(built.neighbours, built.neighbours.relation),
-        distinguisher=part_as_stated(spec.distinguisher),
+        distinguisher=part_as_stated(spec.distinguisher or {"kind": "battery"}),
         claim=_claim(spec) if built is None else claim_part(built.claim, spec.delta),
         policy={"kind": part_as_stated(spec.policy).name},
         risk=risk,

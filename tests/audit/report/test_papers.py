@@ -323,7 +323,9 @@ def test_every_text_counts_the_same_audits(violation):
     other = dataclasses.replace(violation, verdict="could_not_run", violated_at=None, name="not installed")
     assert statement((violation, other)).startswith("We audited 1 configuration with dpsgd-audit")
     assert methods((violation, other)).startswith("We audited 1 configuration of ")
-    assert "Fix what kept 1 audit from running." in story((violation, other)).to_do
+    assert "Fix what kept 'not installed' from running." in story((violation, other)).to_do
+    assert story((violation, other)).audited.startswith("1 audit of ")
+    assert ",1.0,1.0," not in separated((other,)), "no p-value"
 
 
 def test_the_card_of_a_pure_epsilon_says_delta_0_and_whose_risk_it_is(violation):

@@ -254,6 +254,7 @@ def test_a_table_says_in_a_few_words_what_looks_wrong_and_has_no_empty_column(vi
     for cell in ("not clipped at step.py:4", "looks wrong"):
         assert cell in page
         assert cell in markdown((plain, told), title="t")
+    assert " There is no noise" in markdown((plain, told), title="t")
     assert "| looks wrong |" not in markdown((plain,), title="t")
     assert 'data-label="looks wrong"' not in write_report((plain,), tmp_path, title="t").read_text()
 
