@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import shlex
 import time
 import warnings
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from guarantees.claim import Claim
     from mechanisms.pairs.neighbours import Neighbours
 
-MARKER_OPTIONS = ("trials", "risk", "delta", "time_budget", "quick")
+MARKER_OPTIONS = ("trials", "risk", "delta", "time_budget")
 MOST_NAMES = 8
 FIRST_CALL = 0.9
 """Of a test's risk: most tests audit once."""
@@ -97,16 +96,14 @@ class Auditor:
     ) -> AuditRecord:
         """Run one audit, at ``share_of_call`` of the test's share."""
         from audit.procedure import run_audit
-        from audit.quick import quick_audit
         from audit.report.diagnoses import beside_the_verdict, heading, looks_wrong
         from audit.trials.execution import Execution
 
         stated, spent = self._stated(), self.spend()
-        quick = stated.get("quick", False) and distinguisher is None
-        run = quick_audit if quick else functools.partial(run_audit, distinguisher=distinguisher)
-        record = run(
+        record = run_audit(
             step,
             neighbours,
+            distinguisher,
             claim=claim,
             trials=self.trials(trials),
             risk=spent.risk,

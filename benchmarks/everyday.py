@@ -1,12 +1,11 @@
 """What everyday use costs: a first audit, the next with other numbers, a 4 x 4 grid, and the commands.
 
-    python benchmarks/everyday.py [--beside CHECKOUT] [--commands | --quick | --trainings]
+    python benchmarks/everyday.py [--beside CHECKOUT] [--commands | --trainings]
 
 CPU seconds of each, compilation included, imports not. Commands are run as a user runs them, imports included, from
 bytecode, as installers leave it: CPU seconds and seconds by the clock, suites first with nothing kept and then again.
-``--commands``: those alone; ``--quick``: a step with and without a quick look first; ``--trainings``: the Opacus CNN of
-examples/own_opacus.py, its first step and its 18. With ``--beside`` another checkout does the same jobs in turns, so
-that both meet the same machine.
+``--commands``: those alone; ``--trainings``: the Opacus CNN of examples/own_opacus.py, its first step and its 18. With
+``--beside`` another checkout does the same jobs in turns, so that both meet the same machine.
 """
 
 import argparse
@@ -22,13 +21,6 @@ from pathlib import Path
 
 RATES, NOISES = (0.002, 0.004, 0.008, 0.016), (1.0, 2.0, 5.0, 10.0)
 RECORDS, DIMENSION = 59_999, 1_485_217
-QUICK = {
-    "broken step": (0.5, False),
-    "broken step, quick": (0.5, True),
-    "right step": (2.0, False),
-    "right step, quick": (2.0, True),
-}
-"""Noise, and whether there is a quick look first."""
 TRAININGS = {"Opacus CNN, one step": ("update", 1, 400), "Opacus CNN, 18 steps": ("transcript", 6, 100)}
 """What is released, epochs of three steps, and trials."""
 
@@ -85,24 +77,6 @@ def users(scale):
     claim = guarantees.gaussian(mu=0.5)
     score = distinguishers.battery(pair)
     return audit.run_audit(step, pair, score, claim=claim, trials=10_000, risk=0.05, key=jax.random.key(0))
-
-
-def one_line(noise, quick):
-    """A step of a user's against a claim that it keeps at noise 2, with the default battery."""
-    import jax
-    import numpy as np
-
-    import audit
-    import guarantees
-    import mechanisms
-    from audit.quick import quick_audit
-
-    def step(key, rows):
-        return rows.sum(0) + noise * jax.random.normal(key, rows.shape[1:])
-
-    pair = mechanisms.add_record(np.zeros((4, 20), np.float32), np.eye(1, 20, dtype=np.float32)[0])
-    stated = {"claim": guarantees.gaussian(mu=0.5), "trials": 4000, "risk": 0.05, "key": jax.random.key(0)}
-    return (quick_audit if quick else audit.run_audit)(step, pair, **stated)
 
 
 def opacus_cnn(releases, epochs, trials):
@@ -165,8 +139,6 @@ def measure(job):
     warm()
     if job == "grid":
         return {"4 x 4 grid": timed(lambda: [collapsed(rate, noise) for rate in RATES for noise in NOISES])}
-    if job in QUICK:
-        return {job: timed(one_line, *QUICK[job])}
     if job in TRAININGS:
         importlib.import_module("opacus")
         return {job: timed(opacus_cnn, *TRAININGS[job])}
@@ -268,7 +240,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--beside", type=Path, help="another checkout to do the same jobs")
     parser.add_argument("--commands", action="store_true", help="time the commands alone")
-    parser.add_argument("--quick", action="store_true", help="time quick looks alone")
     parser.add_argument("--trainings", action="store_true", help="time trainings of one's own alone")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -280,8 +251,7 @@ def main():
     columns = [{} for _ in checkouts]
     print(f"| job | {' | '.join(path.name for path in checkouts)} |\n{'|---' * (1 + len(checkouts))}|", flush=True)
     every = ("collapsed", "vector", "user's function", "grid", "commands")
-    chosen = {"commands": arguments.commands, **dict.fromkeys(QUICK, arguments.quick)}
-    chosen |= dict.fromkeys(TRAININGS, arguments.trainings)
+    chosen = {"commands": arguments.commands, **dict.fromkeys(TRAININGS, arguments.trainings)}
     for job in [job for job, asked in chosen.items() if asked] or every:
         known = set(columns[0])
         for checkout, column in zip(checkouts, columns, strict=True):

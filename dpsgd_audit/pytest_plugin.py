@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DEFAULT_RISK = 1e-3
 DEFAULT_TRIALS = 10_000
 MARKER = (
-    "dp_audit(trials=None, risk=None, delta=1e-5, time_budget=None, quick=False): options of the dp_audit fixture "
+    "dp_audit(trials=None, risk=None, delta=1e-5, time_budget=None): options of the dp_audit fixture "
     "in this test; a risk given here comes on top of the session's"
 )
 FOUND = pytest.StashKey[list[dict[str, Any]]]()
