@@ -61,6 +61,8 @@ class Stated:
     """With which a Poisson batch holds a record, where the claim says so."""
     steps: int = 1
     """How many such batches the claim counts."""
+    mu_of_all: AboveZero | None = None
+    """What all rounds may cost together, where the claim is a mu."""
     by_mechanism: AboveZero | None = None
     """The multiplier stated with the mechanism, where the claim has another."""
 
@@ -145,6 +147,7 @@ def stated_by(
         of_the_pair=of_the_pair,
         rate=None if claim is None or neighbours.group > 1 else sampling_rate(claim),
         steps=1 if claim is None else claim.times * int(claim.parameters.get("steps") or 1),
+        mu_of_all=None if claim is None or not of_the_pair else claim.parameters["mu"] * math.sqrt(claim.times),
         by_mechanism=own if compared else None,
     )
 

@@ -332,3 +332,18 @@ def test_a_deviation_that_few_numbers_tell_accuses_nobody_by_chance(width, share
     claim = guarantees.gaussian(mu=1.0)
     told = [explain(step, pair, key=jax.random.key(seed), claim=claim, clip=1.0) for seed in range(4)]
     assert sum(bool(one.suspicions) for one in told) == accused
+
+
+@pytest.mark.parametrize(
+    ("deviation", "cumulated", "accused"), [(1.0, False, True), (2.0, False, False), (2.0, True, False)]
+)
+def test_a_mu_is_of_all_rounds_together(deviation, cumulated, accused):
+    def steps(key, data):
+        sums = jnp.tile(total(jnp.zeros(COLUMNS), data), (4, 1))
+        keys = jax.random.split(key, 4)
+        noise = deviation * jnp.stack([jax.random.normal(own, (COLUMNS,)) for own in keys])
+        return jnp.cumsum(sums, 0) + jnp.cumsum(noise, 0) if cumulated else jnp.stack([*map(jnp.add, sums, noise)])
+
+    training = mechanisms.mechanism(steps, releases="transcript", clip=1.0)
+    found = explain(training, PAIR, key=KEY, claim=guarantees.gaussian(mu=1.0))
+    assert ["cost mu = 2 together" in one.says for one in found.findings] == [True] * accused

@@ -11,6 +11,7 @@ from audit.diagnosis.explain import sentences
 from audit.diagnosis.explain.broken_off import broken_off, ended, own_error
 from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, ranked
+from audit.diagnosis.explain.jaxprs.all_rounds import dear_together
 from audit.diagnosis.explain.jaxprs.clipping import SCALES, unbounded_releases
 from audit.diagnosis.explain.jaxprs.equations import CannotFollowError
 from audit.diagnosis.explain.jaxprs.facts import Idle
@@ -113,7 +114,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     longest = grown[0] if grown else runs[best]
     # one leaf's noise says more than the mean over all of them
     short = short_leaves(by_round(program, longest).values(), stated.due)
-    findings += short or too_little_noise(program, runs, stated)
+    findings += short or too_little_noise(program, runs, stated) or dear_together(program, runs, stated.mu_of_all)
     if not _has_a_cause(findings):
         rounds = [releases for run in runs for releases in by_round(program, run).values()]
         findings += next((found for own in rounds if (found := left_out(own, stated.clip))), [])
