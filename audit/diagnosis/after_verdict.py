@@ -259,8 +259,7 @@ def _lines(asked: Asked, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...],
         return (), False
     record, neighbours = asked.record, asked.neighbours
     stated = stated_by(record.claim, record.mechanism.parameters, neighbours)
-    found, as_stated = line_answers(asked.mechanism, neighbours, key=asked.own_key, stated=stated, brief=brief)
-    return found or ((NO_LINE,) if has_lines(asked.mechanism) else ()), as_stated
+    return line_answers(asked.mechanism, neighbours, key=asked.own_key, stated=stated, brief=brief)
 
 
 def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:

@@ -45,7 +45,6 @@ def record_lines(record: AuditRecord) -> list[str]:
         *_length_lines(record),
         *([f"  learned: {note}"] if (note := learned_note(record)) else []),
         *([f"  trials:  {note}"] if (note := trials_note(record)) else []),
-        *_share_lines(record),
         *([f"  spent:   {note}"] if (note := spent(record)) else []),
         _counts_line(record),
         f"  because: {record.reason}",
@@ -121,17 +120,6 @@ def _length_lines(record: AuditRecord) -> list[str]:
     if lengths is None or not lengths.is_short:
         return []
     return [f"  record:  {lengths.describe()}. {lengths.advice()}"]
-
-
-def _share_lines(record: AuditRecord) -> list[str]:
-    """How the risk is shared, and what rectangles would prove of each number at the risk that it has in the end."""
-    if not record.numbers:
-        return []
-    shared = ", ".join(f"{name} {share:.2g}" for name, share in record.shares.items())
-    beside = ", ".join(
-        f"{number.name} >= {at_least(number.rectangle)} at risk {number.risk:.2g}" for number in record.numbers
-    )
-    return [f"  shares:  {shared}; Clopper-Pearson rectangles: {beside}"]
 
 
 def _wrong_lines(record: AuditRecord) -> list[str]:

@@ -13,7 +13,7 @@ from audit.diagnosis.explain.dispatch import TRACERS, Stated, blaming_the_claim,
 from audit.diagnosis.explain.findings import Explanation, Finding, Kind
 from audit.diagnosis.explain.places import Frame
 from audit.diagnosis.explain.sentences import not_followed
-from audit.record.diagnosis_answer import LINE, Diagnosis
+from audit.record.diagnosis_answer import LINE, NO_LINE, Diagnosis
 from audit.trials.both_sides import is_foreign
 from audit.trials.library_files import INSTALLED, is_ours, relative
 from audit.trials.user_code_errors import contained
@@ -39,7 +39,7 @@ def has_lines(mechanism: Any) -> bool:
 def line_answers(
     mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated, brief: bool = False
 ) -> tuple[tuple[Diagnosis, ...], bool]:
-    """The lines that look wrong; where there are none, why the code could not be followed, if it could not.
+    """The lines that look wrong; where there are none, why the code could not be followed, or ``NO_LINE`` if all was.
 
     The second says whether the replay measured every release as stated. ``brief`` says that a replay of JAX code may
     take about a second.
@@ -57,6 +57,9 @@ def line_answers(
     theirs = [one for one in suspicions if not one.lines or not all(is_ours(path) for path, _ in one.lines)]
     ours = [not_followed(f"{AT_OURS} ({one.says.rstrip('.')})") for one in suspicions if one not in theirs]
     answers = tuple(map(_answer, theirs[:MOST] or [*ours, *told.not_judged][:1]))
+    judged = stated.due is not None and told.rounds and all(one.judged for one in told.rounds)
+    if not answers and judged and not told.covered.opaque:
+        answers = (NO_LINE,)
     return answers, told.is_as_stated(stated.due)
 
 

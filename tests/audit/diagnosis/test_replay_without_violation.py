@@ -15,9 +15,12 @@ import pytest
 import distinguishers
 import guarantees
 import mechanisms
+from audit.diagnosis.explain.dispatch import Stated
+from audit.diagnosis.explain.in_records import line_answers
 from audit.policies.fixed import Fixed
 from audit.procedure import run_audit
 from audit.pytest_plugin import InconclusiveAuditWarning, LooksWrongWarning
+from audit.record.diagnosis_answer import NO_LINE
 from audit.report.catalogue import text_report
 from audit.report.caveats import no_wrong_line
 from audit.report.diagnoses import REPLAYED
@@ -86,6 +89,20 @@ def test_right_code_is_not_accused():
     found = audited(right)
     assert found.diagnoses == ()
     assert no_wrong_line((found, found)) == "A replay of the code found no line that looks wrong."
+
+
+def test_a_replay_that_did_not_see_the_noise_does_not_praise_the_code():
+    def drawn(seed):
+        return np.random.default_rng(int(seed)).normal(size=4).astype(np.float32)
+
+    def elsewhere(key, rows):
+        shape = jax.ShapeDtypeStruct((4,), np.float32)
+        clipped = rows / jax.numpy.maximum(1.0, jax.numpy.linalg.norm(rows, axis=1, keepdims=True))
+        return clipped.sum(0) + jax.pure_callback(drawn, shape, jax.random.bits(key), vmap_method="sequential")
+
+    given = {"key": jax.random.key(0), "stated": Stated(noise_multiplier=1.0), "brief": True}
+    assert line_answers(mechanisms.mechanism(elsewhere), PAIR, **given) == ((), False)
+    assert line_answers(mechanisms.callable_step(right), PAIR, **given)[0] == (NO_LINE,)
 
 
 def test_every_report_tells_it_beside_the_verdict(record, tmp_path, capsys):
