@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from audit.bounds import bounds_from_guesses as worst
-from audit.bounds import sharp_guesses
 from audit.bounds.implied import mu_of
+from audit.bounds.sharp_guesses import Side
 from guarantees.numerics.search import halved
 
 ROUNDING = 1e-9
@@ -55,7 +55,7 @@ class Guesses:
         )
 
     @property
-    def side(self) -> sharp_guesses.Side:
+    def side(self) -> Side:
         """Which guesses there are."""
         return "both" if self.guessed_in and self.guessed_out else "in" if self.guessed_in else "out"
 
@@ -95,12 +95,6 @@ class Guesses:
             epsilon = self.epsilon(self.at_delta)
             return max(above, mu_of(epsilon, self.at_delta)) if epsilon > 0 else above
         return worst.mu_refuted(self.right, self.guessed, coins=self.coins, risk=self.risk, above=above)
-
-    def sharp_mu(self, above: float = 0.0) -> float:
-        """The same by the sharp tail, in seconds: slightly more where the numbers were fixed beforehand."""
-        if self.at_delta is not None:
-            return self.mu(above)
-        return sharp_guesses.sharp_mu(self.right, self.guessed, coins=self.coins, risk=self.risk, above=above)
 
     def p_value(self, right: int, *, epsilon: float, delta: float) -> float:
         """Smallest share of the risk at which so many right guesses refute (epsilon, delta)."""

@@ -9,8 +9,6 @@ from typing import Literal
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from audit.bounds.implied import LARGEST_MU
-from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.array import Array
 from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
@@ -150,20 +148,3 @@ def profile_of(curve: TradeOff, side: Side) -> Profile:
         return np.minimum(1.0, found + (1 + np.exp(epsilons)) * curve.error + DELTA_ROUNDING)
 
     return profile
-
-
-def sharp_mu(correct: int, guesses: int, *, coins: float, risk: float, above: float, tolerance: float = 1e-3) -> float:
-    """A mu above ``above`` such that the guesses refute mu-GDP by the sharp tail; ``above`` where there is none."""
-
-    def refuted(mu: float) -> bool:
-        def profile(epsilons: Array) -> Array:
-            return gaussian_delta(epsilons, mu) + DELTA_ROUNDING
-
-        return sharp_tail(correct, guesses, coins=coins, profile=profile) <= risk
-
-    low, step = above, max(0.02 * above, tolerance)
-    high = low + step
-    while high < LARGEST_MU and refuted(high):
-        low, step = high, 2 * step
-        high = low + step
-    return halved(lambda mu: not refuted(mu), low, high, within=tolerance)[0]

@@ -106,11 +106,3 @@ class OneRun:
         for each in self.guesses:
             best = each.mu(above=best)
         return best
-
-    @property
-    def sharp_mu(self) -> float:
-        """The same by the sharp tail, in seconds: slightly more where numbers of guesses were fixed beforehand."""
-        best = self.mu
-        for each in self.guesses:
-            best = each.sharp_mu(above=best)
-        return best

@@ -9,8 +9,8 @@ from scipy.stats import binom
 from worst_training import best_training
 
 import guarantees
-from audit.bounds.bounds_from_guesses import curve_p_value, gaussian_inverse, inverse_of, mu_refuted
-from audit.bounds.sharp_guesses import MOST_GUESSES, best_stakes, certified_tail, profile_of, sharp_mu, sharp_tail
+from audit.bounds.bounds_from_guesses import curve_p_value, gaussian_inverse, inverse_of
+from audit.bounds.sharp_guesses import MOST_GUESSES, best_stakes, certified_tail, profile_of, sharp_tail
 
 EPSILONS, DELTAS, REVERSE = np.array([0.0, 0.5, 1.2]), np.array([0.3, 0.15, 0.02]), np.array([0.25, 0.1, 0.05])
 
@@ -89,16 +89,6 @@ def test_a_sampled_and_composed_claim_is_refuted_by_its_own_deltas_at_many_epsil
             assert sharp < tail(104, 120, coins=coins, epsilons=np.array([epsilon]), deltas=one), (
                 "one epsilon says less"
             )
-
-
-def test_the_sharp_mu_refutes_more_and_less_than_the_truth():
-    v, k, n = 97, 100, 20_000
-    above = mu_refuted(v, k, coins=n, risk=0.05)
-    found = sharp_mu(v, k, coins=n, risk=0.05, above=above)
-    assert above + 0.003 < found < 1.0
-    assert sharp_tail(v, k, coins=n, profile=gaussian(found)) <= 0.05
-    assert sharp_tail(v, k, coins=n, profile=gaussian(found + 0.002)) > 0.05
-    assert sharp_mu(50, 100, coins=n, risk=0.05, above=0.5) == 0.5
 
 
 def right_of(scores, coins, pair):
