@@ -18,7 +18,7 @@ from audit.commands.run import suite_of, with_seed
 from audit.report.escaping import printable
 from audit.suites.exit_codes import EXIT_BAD_INPUT
 from audit.suites.suite import AuditSpec, Suite, SuiteError
-from audit.trials.disk_cache import laws_kept
+from audit.trials.disk_cache import keep_compiled, laws_kept
 from audit.trials.library_files import relative
 from dpsgd_audit.spelling import did_you_mean
 
@@ -119,6 +119,7 @@ def _replay(audit: Built, seed: int) -> Explanation | str:
     from audit.diagnosis.explain import explain
     from audit.suites.run import AuditError, audit_key, placed
 
+    keep_compiled()
     key = audit_key(seed, audit.spec.name)
     try:
         with placed(audit.spec, remedy=""):

@@ -13,7 +13,7 @@ from audit.report.durations import duration
 from audit.suites.exit_codes import EXIT_BAD_INPUT, EXIT_EXPECTED
 from audit.suites.parts import names_functions
 from audit.suites.suite import AuditSpec, SuiteError
-from audit.trials.disk_cache import laws_kept
+from audit.trials.disk_cache import keep_compiled, laws_kept
 from guarantees.numerics.rounding import at_most
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def execute(arguments: argparse.Namespace) -> int:
     from audit.suites.plan import plan_audit, timed_trials, trials_drawn, trials_of_plan
     from audit.suites.run import AuditError, audit_key, install, placed
     from audit.trials.both_sides import is_foreign
+    from audit.trials.kept_programs import programs_kept_in
     from audit.trials.threefry import fold_in
 
     known = catalogue()
@@ -91,16 +92,18 @@ def execute(arguments: argparse.Namespace) -> int:
         return plan_audit(audit, risk=suite.risk / len(suite.audits), key=key, power=arguments.power)
 
     plans = []
-    for audit in built:
-        try:
-            with placed(audit.spec, remedy="" if arguments.keep_going else KEEP_GOING):
-                plans.append(planned(audit))
-        except AuditError as error:
-            if not arguments.keep_going:
-                if plans:
-                    _print_plans(plans, arguments)
-                raise
-            unplanned(audit.spec, error)
+    # what it compiles, a run of the same suite need not
+    with programs_kept_in(keep_compiled()):
+        for audit in built:
+            try:
+                with placed(audit.spec, remedy="" if arguments.keep_going else KEEP_GOING):
+                    plans.append(planned(audit))
+            except AuditError as error:
+                if not arguments.keep_going:
+                    if plans:
+                        _print_plans(plans, arguments)
+                    raise
+                unplanned(audit.spec, error)
     _print_plans(plans, arguments)
     return EXIT_BAD_INPUT if failed else EXIT_EXPECTED
 

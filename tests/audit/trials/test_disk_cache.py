@@ -7,6 +7,7 @@ import pytest
 import audit
 import guarantees
 import mechanisms
+from audit.cli import main
 from audit.trials import disk_cache
 from audit.trials.kept_programs import PROGRAMS
 from guarantees.laws import kept
@@ -111,6 +112,17 @@ def test_an_audit_in_a_python_session_keeps_its_own_programs_and_laws(untouched,
     assert PROGRAMS.folder is None
     # JAX's own settings are the user's
     assert jax.config.jax_compilation_cache_dir is None
+
+
+@pytest.mark.parametrize("command", ["plan", "explain"])
+def test_commands_before_a_run_keep_programs_where_it_does(untouched, command):
+    (untouched / "privacy.toml").write_text(
+        "[[audit]]\nname = 'sum'\nmechanism = { kind = 'gaussian_mechanism', noise_multiplier = 1.0 }\n"
+        "neighbours = { kind = 'scalar_pair' }\ndistinguisher = { kind = 'projection' }\n"
+        "claim = { kind = 'gaussian', mu = 1.0 }\n"
+    )
+    main([command, str(untouched / "privacy.toml"), "--quiet"])
+    assert jax.config.jax_compilation_cache_dir.startswith(str(untouched / "dpsgd-audit" / "compiled"))
 
 
 @pytest.mark.parametrize("setting", [*disk_cache.OF_JAX, disk_cache.SETTING])
