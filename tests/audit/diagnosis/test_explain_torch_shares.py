@@ -113,3 +113,48 @@ def test_shares_whose_number_depends_on_the_records_are_not_judged():
     found = explained(one_by_one, 1.0, "add_remove")
     assert not found.suspicions
     assert found.not_judged
+
+
+def bounded(rows):
+    return (rows * torch.clamp(1 / rows.norm(dim=1, keepdim=True), max=1)).sum(0)
+
+
+def with_each(parts, deviation):
+    total = torch.zeros(WIDTH)
+    for part in parts:
+        total = total + bounded(part) + torch.normal(0.0, deviation, (WIDTH,))
+    return total
+
+
+def with_all(parts, deviation):
+    total = sum(map(bounded, parts), torch.zeros(WIDTH))
+    return total + sum((deviation * torch.randn(WIDTH) for _ in parts), torch.zeros(WIDTH))
+
+
+def in_a_tensor(parts, deviation):
+    return sum(map(bounded, parts), torch.zeros(WIDTH)) + deviation * torch.randn(len(parts), WIDTH).sum(0)
+
+
+def of_microbatches(way, size, power):
+    """Two steps on Poisson batches, which one record more cuts into one microbatch more; each has its noise."""
+
+    def step(records, sigma):
+        weights = torch.zeros(WIDTH)
+        for _ in range(2):
+            parts = records[torch.rand(len(records)) < 0.5].split(size)
+            weights = weights - 0.1 * way(parts, sigma / len(parts) ** power)
+        return weights
+
+    return step
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("way", [with_each, with_all, in_a_tensor])
+def test_shares_of_a_number_that_depends_on_the_batch_add_up(way, size):
+    assert not explained(of_microbatches(way, size, 0.5), 1.0, "add_remove").suspicions
+
+
+@pytest.mark.parametrize("way", [with_each, with_all, in_a_tensor])
+def test_shares_that_add_up_to_less_in_a_larger_batch_are_named(way):
+    (found,) = explained(of_microbatches(way, 1, 1.0), 1.0, "add_remove").suspicions
+    assert found.kind == "noise_scale_from_data"

@@ -92,6 +92,16 @@ def length_of(events: list[Event], numbers: list[int]) -> float:
     return math.sqrt(sum(float(events[number].difference.double().square().sum()) for number in numbers))
 
 
+def in_other_shares(one: list[Event], other: list[Event]) -> tuple[float, float] | None:
+    """The variances of the first round to which both sides add noise in another number of shares; None without one."""
+    for number in sorted({event.round for event in other}):
+        rounds = [[event for event in events if event.round == number] for events in (one, other)]
+        if all(rounds) and len(rounds[0]) != len(rounds[1]):
+            first, second = ([float(event.variance.sum()) for event in own if not event.superseded] for own in rounds)
+            return sum(first), sum(second)
+    return None
+
+
 def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
     """Of every round that the record, made ``scale`` times larger, moves and whose noise is known."""
     rounds: dict[int, list[Event]] = collections.defaultdict(list)

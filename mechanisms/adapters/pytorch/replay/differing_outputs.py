@@ -79,6 +79,19 @@ def differing(
     return told, opaque or bool(other.releases.reached)
 
 
+def noise_apart(run: Run) -> list[Fact]:
+    """Where noise was scaled otherwise than in the reference, or is drawn for each record, each place once."""
+    released, facts = {event.origin for event in run.releases.events}, []
+    for at, draw, origin in dict.fromkeys(run.releases.scaled):
+        if at in run.of_each and not origin:
+            facts.append(Fact(kind="noise_scale_from_data", stacks={"each": draw}))
+            continue
+        words = {"of_itself": origin in released, "scales": run.scales.get(at)}
+        stacks = {"origin": origin, "at": at, "draw": draw}
+        facts.append(Fact(kind="noise_scale_from_data", stacks=stacks, words=words))
+    return facts
+
+
 def _bare(stacks: dict[str, Stack], names: list[str], run: Run) -> Fact:
     """Outputs without noise; of weights also how many steps change them so."""
     leaf = comparing.together(names)

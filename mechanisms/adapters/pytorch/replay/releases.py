@@ -38,6 +38,8 @@ class Meeting:
     noise: torch.Tensor
     result: torch.Tensor
     round: int = 0
+    variance: float = math.nan
+    """Of the noise: all coordinates, each with a weight of its own."""
 
 
 class Releases:
@@ -262,6 +264,9 @@ class Releases:
             # more records may come, each part of them with its share of the noise
             self._sums[cell.meeting] = held[0], held[1] | covering.draws
             found.meeting = cell.meeting
+        if self.astray:
+            # the release that this belongs to has no counterpart
+            return found
         if len(events) == 1 and events[0].difference.shape == done.out.shape:
             more = dataclasses.replace(events[0], terms=together(events[0].terms, terms), result=None)
             events[0].superseded = True
@@ -278,7 +283,7 @@ class Releases:
             self.ended = True
             raise Enough
         value, drawn, result = (part.clone() for part in (meeting.value, meeting.noise, meeting.result))
-        self.meetings[slot] = Meeting(value, drawn, result, number or self.round)
+        self.meetings[slot] = Meeting(value, drawn, result, number or self.round, meeting.variance)
 
     def _compare(self, slot: Slot, meeting: Meeting, terms: Terms, done: Operation, cell: Cell, covering: Cell) -> bool:
         """Whether this is a release: rows of records that are still apart are none."""
@@ -294,10 +299,14 @@ class Releases:
         if _size(meeting.noise - other.noise) > traces.tolerance(done.out) * max(
             _size(meeting.noise), _size(other.noise)
         ):
+            alike = math.isclose(meeting.variance, other.variance, rel_tol=traces.TOLERANCE)
+            if not (alike or done.data or meeting.value.any()):
+                # it has only begun: more shares of it may come
+                return True
             read = () if covering.scaled else next(reversed(self._ledger.read), ())
             if read:
                 self.chosen.append((read, covering.drawn))
-            else:
+            elif not alike:
                 self.scaled.append((covering.scaled or done.where, covering.drawn, covering.scale_of))
         variance = variance_in(terms)
         hidden = variance != 0
@@ -361,8 +370,10 @@ def _meeting(done: Operation, place: int) -> tuple[Meeting, Terms]:
     parts = [part.detach() * sign for part, sign in zip(done.before[:2], signs, strict=True)]
     shape, own = done.out.shape, done.terms(done.args[place])
     sign = np.full(tuple(shape), signs[place], float)
-    both = Meeting(parts[1 - place].expand(shape), parts[place].expand(shape), done.out.detach().clone())
-    return both, own.scaled(sign) or own.alone.scaled(sign)
+    value, drawn = (parts[number].expand(shape) for number in (1 - place, place))
+    terms = own.scaled(sign) or own.alone.scaled(sign)
+    weighed = traces.weighed(variance_in(terms)).by_place
+    return Meeting(value, drawn, done.out.detach().clone(), variance=weighed), terms
 
 
 def _joined(done: Operation) -> Event | None:

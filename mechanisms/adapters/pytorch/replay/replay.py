@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mechanisms.adapters.pytorch.replay import comparing, joint_noise, mixing
-from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, Numbers, differing
+from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, Numbers, differing, noise_apart
 from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings, batches_drawn
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches, same_orders
@@ -100,14 +100,7 @@ class Replay(Runs):
         elsewhere = any(other.draws[number].seed not in own for number in joint_noise.picking(other))
         if self._rate is not None and not self._facts and elsewhere and (again := self._of_another_seed()) is not None:
             self._facts += self._constant(other, joint_noise.same_batches_in_every_run(other, again))
-        released = {event.origin for event in other.releases.events}
-        for at, draw, origin in dict.fromkeys(other.releases.scaled):
-            stacks = {"origin": origin, "at": at, "draw": draw}
-            if at in other.of_each and not origin:
-                self._say("noise_scale_from_data", {"each": draw})
-                continue
-            scales = other.scales.get(at)
-            self._say("noise_scale_from_data", stacks, of_itself=origin in released, scales=scales)
+        self._facts += noise_apart(other)
         for read, draw in dict.fromkeys(other.releases.chosen):
             self._say("randomness_from_data", {"read": read, "draw": draw})
         costs = [
@@ -211,6 +204,14 @@ class Replay(Runs):
         return found if fresh is None else joint_noise.of_one_seed(found, other, fresh)
 
     def _about_rounds(self, one: Run, other: Run) -> None:
+        again = self._further(self._without, one)
+        both = None if again is None else comparing.in_other_shares(again.releases.events, other.releases.events)
+        if both is not None and math.isclose(*both, rel_tol=mixing.SLACK):
+            self._say("not_followed", {}, why="noise is added in another number of shares on the two datasets")
+            return
+        if both is not None and other.releases.scaled:
+            self._facts += noise_apart(other)
+            return
         for at in dict.fromkeys(other.releases.reached):
             self._say("changed_after_release", {"at": at}, origin=OTHER_NUMBER)
         if other.releases.reached:
