@@ -14,7 +14,6 @@ from audit.policies.chosen import FromTheory as FromTheory
 from audit.policies.chosen import Split as Split
 from audit.policies.fixed import Fixed as Fixed
 from audit.policies.policy import Policy as Policy
-from audit.policies.simultaneous import Simultaneous as Simultaneous
 from audit.procedure import run_audit as run_audit
 from audit.record.compare import compare as compare
 from audit.record.record import AuditRecord as AuditRecord

@@ -15,7 +15,6 @@ from guarantees.families.renyi import renyi as renyi
 from guarantees.families.renyi import zcdp as zcdp
 from guarantees.normalised.bounds import clt_bound as clt_bound
 from guarantees.normalised.bounds import normalised_guarantee as normalised_guarantee
-from guarantees.normalised.bounds import projection_bound as projection_bound
 from guarantees.normalised.bounds import round_upper_bound as round_upper_bound
 from guarantees.normalised.revealed_size import revealed_round as revealed_round
 from guarantees.normalised.round import normalised_round as normalised_round

@@ -12,24 +12,20 @@ if TYPE_CHECKING:
     from mechanisms.contract import BatchMechanism, Mechanism
     from mechanisms.pairs.neighbours import Neighbours
 
-MECHANISMS: ByName[Callable[..., Mechanism | BatchMechanism]] = (
-    ByName(
-        "mechanisms",
-        "one_round",
-        "many_rounds",
-        "gaussian_mechanism",
-        "opacus_step",
-        "optax_step",
-        "jax_privacy_step",
-        "command_step",
-        "callable_step",
-        "jax_training",
-        "torch_training",
-        "flax_step",
-    )
-    | ByName("mechanisms.simulators.one_round", "collapsed_round")
-    | ByName("mechanisms.simulators.textbook", "laplace_mechanism", "randomised_response_mechanism")
-)
+MECHANISMS: ByName[Callable[..., Mechanism | BatchMechanism]] = ByName(
+    "mechanisms",
+    "one_round",
+    "many_rounds",
+    "gaussian_mechanism",
+    "opacus_step",
+    "optax_step",
+    "jax_privacy_step",
+    "command_step",
+    "callable_step",
+    "jax_training",
+    "torch_training",
+    "flax_step",
+) | ByName("mechanisms.simulators.one_round", "collapsed_round")
 """Mechanisms by the names that suites use."""
 
 COLLAPSED: Mapping[str, str] = MappingProxyType({"collapsed_rounds": "many_rounds"})
@@ -38,7 +34,6 @@ COLLAPSED: Mapping[str, str] = MappingProxyType({"collapsed_rounds": "many_round
 NEIGHBOURS: ByName[Callable[..., Neighbours]] = (
     ByName("mechanisms", "worst_case_pair", "zero_pair", "scalar_pair", "image_pair")
     | ByName("mechanisms.pairs.gradient_pairs", "orthogonal_pair")
-    | ByName("mechanisms.simulators.textbook", "bit_pair")
     | ByName("mechanisms.pairs.foreign_pairs", "exchanged_pair", "labelled_pair", "long_pair")
 )
 """Constructions of neighbouring datasets by the names that suites use."""

@@ -29,7 +29,7 @@ SLOW = {
     "mechanisms.opacus_claim": ("opacus",),
 }
 """Examples that take seconds, with the libraries that they need."""
-MADE_BY_US = {"AuditRecord", "Simultaneous"}
+MADE_BY_US = {"AuditRecord"}
 """What a user reads or makes without arguments: its constructor has nothing to refuse."""
 CONFORMANCE = pytest.param(SubsampledGaussianConformance, id="conformance")
 CASES = [

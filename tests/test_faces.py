@@ -137,7 +137,7 @@ def test_a_misspelt_keyword_is_answered_by_the_one_that_is_meant():
 
 def test_the_rooms_behind_a_face_need_no_import_of_their_own():
     code = "import mechanisms, guarantees, audit; mechanisms.sampling.poisson; mechanisms.canaries.blank; "
-    code += "guarantees.shuffling.edgeworth_cdf; guarantees.normalised.projection_bound; audit.bounds.joint_p_value"
+    code += "guarantees.shuffling.edgeworth_cdf; guarantees.normalised.clt_bound; audit.bounds.joint_p_value"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -22,7 +22,6 @@ import guarantees
 import mechanisms
 from guarantees import checks, summary, trade_off
 from mechanisms.pairs import gradient_pairs
-from mechanisms.simulators import textbook
 
 FACES = (
     *(guarantees, guarantees.shuffling, guarantees.normalised, mechanisms, mechanisms.canaries),
@@ -33,7 +32,6 @@ OFF_THE_FACE = (
     (trade_off, "compose"),
     (audit.diagnosis, "diagnose_mechanism"),
     (gradient_pairs, "orthogonal_pair"),
-    *((textbook, name) for name in ("bit_pair", "laplace_mechanism", "randomised_response_mechanism")),
 )
 ARRAY = np.array([[1.0, 2.0]])
 EVERYWHERE = ("x", [], ARRAY, True)

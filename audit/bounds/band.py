@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from audit.bounds.clopper_pearson import clopper_pearson_upper
-from audit.bounds.local_levels import LEAN, ThresholdBand, band_from_grid, rate_band, wider_rate_band
+from audit.bounds.local_levels import ThresholdBand, band_from_grid, wider_rate_band
 
 LARGEST_EXACT = 2_000_000
 """Trials per side up to which local levels are computed exactly; beyond, the grid's edges share the risk evenly."""
@@ -43,13 +43,3 @@ def _shared_by_edges(edges: np.ndarray, without: np.ndarray, with_record: np.nda
         beta_upper=clopper_pearson_upper(below, int(with_record.sum()), risk=share),
         risk=risk,
     )
-
-
-def middle_share(trials_per_side: int, *, risk: float) -> float:
-    """Share of the risk that the exact band spends on a threshold in the middle of the scores, its least.
-
-    What a band could have found is stated with this share; the even share over a grid is larger.
-    """
-    side = risk / 2
-    trials = min(trials_per_side, LARGEST_EXACT)
-    return rate_band(trials, risk=side).local_level * max(1, trials // 2) ** -LEAN / side

@@ -7,7 +7,6 @@ from audit.policies.chosen import FromTheory, Split
 from audit.policies.fixed import Fixed
 from audit.policies.policy import Policy
 from audit.policies.reused import Reused
-from audit.policies.simultaneous import Simultaneous
 from guarantees.trade_off import TradeOff
 
 FEWEST = 20
@@ -16,7 +15,6 @@ _ALL: tuple[type[Policy], ...] = (
     Anytime,
     Fixed,
     FromTheory,
-    Simultaneous,
     Split,
 )
 POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in _ALL}

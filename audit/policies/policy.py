@@ -29,8 +29,6 @@ TARGETS: tuple[Target, ...] = ("verdict", "epsilon", "delta")
 ALL_TARGETS: tuple[Target, ...] = (*TARGETS, "mu")
 ANY_TARGET = "fixed"
 """A cut that was fixed for no target in particular serves them all."""
-BAND = "band"
-"""The target of a cut that is one point of its member's band, whose risk all of them share."""
 Rejects = Literal["above", "below"]
 Method = Literal["rectangle", "joint"]
 METHODS: tuple[Method, ...] = ("rectangle", "joint")
@@ -68,13 +66,8 @@ class Test:
     """How the risk is spent: what `judge` reads its shares from."""
 
     def __post_init__(self):
-        members = {cut.member: cut.risk for cut in self.cuts if cut.target == BAND}
-        own = sum(cut.risk for cut in self.cuts if cut.target != BAND)
-        for name, spent in (("points", own), ("band", sum(members.values()))):
-            share = getattr(self.budget, name)
-            require(
-                "cuts", spent <= share * (1 + ROUNDING), f"within the budget's {name} share {share:g}", f"{spent:g}"
-            )
+        spent, share = sum(cut.risk for cut in self.cuts), self.budget.points
+        require("cuts", spent <= share * (1 + ROUNDING), f"within the budget's points share {share:g}", f"{spent:g}")
 
     @property
     def digest(self) -> str:
@@ -102,10 +95,10 @@ class Finding:
 class Policy(abc.ABC):
     """Which test is judged, on how many trials, and how. One file per policy, one line in the catalogue.
 
-    ``audit.Fixed``, ``FromTheory``, ``Split``, ``Simultaneous`` and ``Anytime`` are policies. One of your own decides
-    its test in ``fix``, before the trials that judge it, and compares the counts with the claim in ``judge``. A policy
-    that takes the planned trials and counts them inherits ``count`` as it is. Whoever writes a
-    policy must prove that its bounds hold at the goal's risk: nothing here checks that.
+    ``audit.Fixed``, ``FromTheory``, ``Split`` and ``Anytime`` are policies. One of your own decides its test in
+    ``fix``, before the trials that judge it, and compares the counts with the claim in ``judge``. A policy that takes
+    the planned trials and counts them inherits ``count`` as it is. Whoever writes a policy must prove that its bounds
+    hold at the goal's risk: nothing here checks that.
 
     Examples:
       >>> import audit

@@ -123,7 +123,7 @@ def sampled(claim: Described) -> Sampled | None:
     relation = told.get("relation", "add_remove")
     if claim.name not in CLAIMS or not rate or not noise or relation not in PAIR_RELATIONS:
         return None
-    if told.get("largest_batch") is not None or told.get("sampler", "poisson") != "poisson":
+    if told.get("sampler", "poisson") != "poisson":
         return None
     return Sampled(
         rate=float(rate),

@@ -11,7 +11,7 @@ from audit.bounds.clopper_pearson import ErrorCounts, Limits
 from audit.bounds.supporting_lines import one_pair
 from audit.goal import Goal
 from audit.policies.candidates import from_curve
-from audit.policies.policy import BAND, Cut, Policy, Test
+from audit.policies.policy import Cut, Policy, Test
 from audit.record.record import AuditRecord, Band, ClaimPart, Curve, Part, ProvenPoint, ScoreGrid, plain
 from audit.trials.source import Tally
 from audit.verdict.judgement import ONE_RELEASE, of_scores_in_one_place
@@ -91,7 +91,7 @@ def derive(audited: Audited) -> AuditRecord:
         fit_trials=test.fit_trials,
         policy=plain(policy),
         stops_early=policy.stops_early,
-        points=tuple(_hull([_point(*entry, members) for entry in entries])),
+        points=tuple(_point(*entry, members) for entry in entries),
         claim=claim_part(goal.claim, goal.delta),
         grids=tuple(_grid(m, name, test.edges, tally) for m, name in enumerate(members)),
         numbers=finding.numbers,
@@ -145,21 +145,6 @@ def cuts_of(record: AuditRecord) -> tuple[Cut, ...]:
 def edges_of(record: AuditRecord) -> np.ndarray:
     """The edges of its grids, (members, edges)."""
     return np.asarray([grid.edges for grid in record.grids], np.float32)
-
-
-def _hull(points: list[ProvenPoint]) -> list[ProvenPoint]:
-    """All points, or of a band's very many those that no other one beats in both rates.
-
-    Only a band's cuts can be found again, on the edges of the grids.
-    """
-    if len(points) <= MOST_POINTS or points[0].target != BAND:
-        return points
-    kept, lowest = [], np.inf
-    for point in sorted(points, key=lambda p: (p.alpha_upper, p.beta_upper)):
-        if point.beta_upper < lowest:
-            kept.append(point)
-            lowest = point.beta_upper
-    return kept
 
 
 def _point(cut: Cut, counts: ErrorCounts, limits: Limits, members: tuple[str, ...]) -> ProvenPoint:

@@ -23,7 +23,6 @@ CLAIMS = (
     "normalised_guarantee",
     "revealed_round",
     "round_upper_bound",
-    "projection_bound",
     "poisson_training",
     "deterministic_batches",
     "isolated_shuffle",

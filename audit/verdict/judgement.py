@@ -78,33 +78,6 @@ def p_value(points_at: Callable[[float], tuple[Limits, ...]], claim: Claim) -> f
     return min(1.0, math.exp(above))
 
 
-def judge(
-    points_at: Callable[[float], tuple[Limits, ...]],
-    claim: Claim,
-    *,
-    risk: float,
-    largest_share: float,
-    delta: float,
-    trials_per_side: int,
-) -> Judgement:
-    """Compare what is proven at ``risk`` with the claim.
-
-    ``points_at(r)`` gives points that hold together with probability 1 - r; ``largest_share`` is the part of the
-    risk that the best-funded of them has. Inconclusive: no counts could have refuted the claim, or no leak of moderate
-    size (``power.Moderate``) would have been found with power 0.8, nor half of the noise of sampled batches missing
-    where that leaks as much (``misses_half``).
-    """
-    points = points_at(risk)
-    return conclude(
-        claim,
-        refuted=Refuted(reason=BELOW, at=by_points(points, claim)) if refutes(points, claim) else None,
-        p=p_value(points_at, claim),
-        risk=risk * largest_share,
-        delta=delta,
-        trials_per_side=trials_per_side,
-    )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refuted:
     """Why a claim is refuted, and where."""

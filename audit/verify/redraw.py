@@ -22,12 +22,14 @@ from audit.trials.repeats import REPEATED
 from audit.trials.source import Scored, Source
 from audit.trials.user_code_errors import contained
 from audit.verify.contradictions import ContradictedError, different
-from audit.verify.detection import detection, unlikely_errors
 from audit.verify.parts import Parts, key_of, recorded_parts, stated_parts
 from distinguishers.contract import Distinguisher
+from guarantees.numerics.distributions import hypergeom
 
 UNSEEDED = "the step gave other outputs when the audit repeated a few trials, so they cannot be drawn again"
 CHANGING = "the step gives other outputs when the same trials are drawn a second later, so they cannot be drawn again"
+FALSE_ALARM = 1e-6
+"""Probability that right counts are called wrong, all tests and both sides together."""
 APART = 1.1
 """Seconds after which a clock that counts seconds gives another seed."""
 FIELDS = {"without": "without", "with": "with_record"}
@@ -42,7 +44,7 @@ class Redrawn:
 
     wrong: tuple[str, ...]
     says: str
-    """What would have been found, with which probability; and what could not be compared."""
+    """How much was drawn again, and what could not be compared."""
     in_full: bool
     """Whether everything that the trials made was made again."""
 
@@ -96,7 +98,7 @@ def redrawn(
     drawing(trials)
     try:
         again = _again(record, audited, parts)
-        said = [detection(record, trials).told()]
+        said = [f"{trials:,} of {record.trials_per_side:,} trials per side were drawn again"]
         stepped, wrong = _stepped(again), _fixed(again, said)
         if trials < record.trials_per_side:
             wrong += _part(again, trials)
@@ -204,7 +206,7 @@ def _part(again: _Again, trials: int) -> list[str]:
         for name, some, all_of_them in zip(NAMES, drawn, (own.tally.without, own.tally.with_record), strict=True)
         if (some > all_of_them).any()
     ]
-    return wrong or unlikely_errors(again.record, drawn[0], drawn[1], trials)
+    return wrong or _unlikely_errors(again.record, drawn[0], drawn[1], trials)
 
 
 def _counted(again: _Again) -> list[str]:
@@ -248,3 +250,36 @@ def _by_file_names(answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
         dataclasses.replace(answer, lines=tuple((os.path.basename(path), line) for path, line in answer.lines))
         for answer in answers
     )
+
+
+def _unlikely_errors(record: AuditRecord, without: np.ndarray, with_record: np.ndarray, trials: int) -> list[str]:
+    """Judged tests whose errors among the trials drawn again do not fit their recorded errors."""
+    members = [grid.member for grid in record.grids]
+    level, wrong = FALSE_ALARM / (2 * len(record.points)), []
+    for point in record.points:
+        row = np.asarray(record.grids[members.index(point.member)].edges, np.float32)
+        at = int(np.searchsorted(row, np.float32(point.threshold)))
+        above = [int(side[members.index(point.member), at + 1 :].sum()) for side in (without, with_record)]
+        alarms, caught = above if point.rejects == "above" else [trials - count for count in above]
+        for name, drawn, recorded in (
+            ("false alarms", alarms, point.counts.false_alarms),
+            ("misses", trials - caught, point.counts.misses),
+        ):
+            if _p_value(drawn, recorded, total=record.trials_per_side, trials=trials) <= level:
+                wrong.append(
+                    f"{point.target}: {drawn:,} {name} in {trials:,} trials drawn again, {recorded:,} recorded"
+                )
+    return wrong
+
+
+def _p_value(drawn: int, errors: int, *, total: int, trials: int) -> float:
+    """Twice the smaller tail of the errors among ``trials`` of ``total`` that have so many: they are hypergeometric.
+
+    Twelve deviations and forty counts around the mean hold all but less than 1e-20 of it.
+    """
+    mean = trials * (errors / total)
+    room = 12 * np.sqrt(mean * (1 - errors / total) * (1 - trials / total)) + 40
+    first, last = max(0, errors + trials - total, int(mean - room)), min(errors, trials, int(mean + room))
+    values = np.arange(first, last + 1)
+    chance = hypergeom.pmf(values, total, errors, trials)
+    return 2 * float(min(chance[values <= drawn].sum(), chance[values >= drawn].sum()))

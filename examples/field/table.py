@@ -10,7 +10,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from audit.record.record import AuditRecord
 from audit.record.stored import load_records
@@ -35,13 +34,10 @@ FACTS = (
     ("version", "version"),
     ("promise", "its promise"),
     ("relation", "stated relation"),
-    ("sampler", "sampler"),
     ("divisor", "divisor"),
-    ("noise", "noise and seed"),
     ("pair", "pair"),
     ("side", "in its defence"),
     ("public", "public"),
-    ("disclosed", "disclosed on"),
 )
 
 
@@ -67,15 +63,9 @@ def tables(records: tuple[AuditRecord, ...]) -> str:
     ]
     for name in dict.fromkeys(map(library, records)):
         lines += ["", '<details markdown="1">', f"<summary>{name}</summary>", ""]
-        lines += [f"- {told}: {_fact(known[name], key)}" for key, told in FACTS if _fact(known[name], key)]
+        lines += [f"- {told}: {known[name][key]}" for key, told in FACTS if key in known[name]]
         lines += ["", "</details>"]
     return "\n".join(lines) + "\n"
-
-
-def _fact(entry: Mapping[str, Any], key: str) -> str:
-    if key == "disclosed":
-        return entry.get(key, "already public" if entry.get("public") else "nothing found")
-    return str(entry.get(key, ""))
 
 
 def _result(record: AuditRecord) -> list[str]:

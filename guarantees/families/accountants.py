@@ -54,8 +54,6 @@ def poisson_training(
     relation: PairRelation = "add_remove",
     accountant: Accountant = "pld",
     spacing: Positive | None = None,
-    dataset_size: int | None = None,
-    largest_batch: int | None = None,
     group: int = 1,
 ) -> Claim:
     """DP-SGD over ``steps`` Poisson batches, every noisy sum released: what an accountant promises of a training.
@@ -73,8 +71,6 @@ def poisson_training(
         the curve is Gaussian, in closed form, at any delta. [doroshenko2022; mironov2017; dong2022, corollary
         3.3]
       spacing: lattice of dp-accounting's losses; by default 1e-4, finer for small rates.
-      dataset_size: for batches cut at a largest size, together with ``largest_batch``.
-      largest_batch: where batches are cut.
       group: in how many records neighbours may differ: each batch holds a binomial number of them. [ganesh2024]
 
     Returns:
@@ -90,20 +86,18 @@ def poisson_training(
       >>> round(claim.epsilon(1e-5), 2)  # four times 0.5-GDP is 1-GDP
       4.38
     """
-    truncated = _truncation(dataset_size, largest_batch, accountant)
-    require("group", group == 1 or not truncated, "1 for truncated batches", group)
     one = group_law(rate=rate, noise_multiplier=noise_multiplier, group=group, relation=relation)
     parameters: dict[str, Any] = {"rate": rate, "noise_multiplier": noise_multiplier, "steps": steps}
-    if isinstance(one, GaussianLaw) and one.rate == 1 and not truncated:
+    if isinstance(one, GaussianLaw) and one.rate == 1:
         curve, source = TradeOff(one).compose(int(steps)), "dong2022, corollary 3.3"
     elif accountant == "certified":
         curve, source = TradeOff(one).compose(int(steps)), "this package's certified composition"
         parameters["accountant"] = accountant
     else:
         require("group", group == 1, "1 unless accountant='certified'", group)
-        law, source = _accounted(rate, noise_multiplier, int(steps), relation, accountant, spacing, truncated)
+        law, source = _accounted(rate, noise_multiplier, int(steps), relation, accountant, spacing)
         curve = TradeOff(law)
-        parameters |= {"accountant": accountant} | truncated
+        parameters["accountant"] = accountant
     return Claim(
         curve=curve,
         name="poisson_training",
@@ -254,17 +248,6 @@ def _is_sampled(event: Any) -> bool:
     return type(inside).__name__ in SAMPLED_EVENTS
 
 
-def _truncation(dataset_size: int | None, largest_batch: int | None, accountant: str) -> dict[str, int]:
-    if dataset_size is None and largest_batch is None:
-        return {}
-    if dataset_size is None or largest_batch is None:
-        raise ValueError("dataset_size and largest_batch must be given together: they describe truncated batches.")
-    require("dataset_size", dataset_size >= 1, ">= 1", dataset_size)
-    require("largest_batch", largest_batch >= 1, ">= 1", largest_batch)
-    require("accountant", accountant == "pld", "'pld' for truncated batches", accountant)
-    return {"dataset_size": int(dataset_size), "largest_batch": int(largest_batch)}
-
-
 def _accounted(
     rate: float,
     noise_multiplier: float,
@@ -272,10 +255,9 @@ def _accounted(
     relation: Relation,
     accountant: str,
     spacing: Positive | None,
-    truncated: dict[str, int],
 ) -> tuple[LossLaw, str]:
     """The law that dp-accounting computes, and its name with its setting."""
-    instead = "" if truncated else "; accountant='certified' needs neither"
+    instead = "; accountant='certified' needs neither"
     if accountant == "rdp":
         library = _dp_accounting(instead=instead)
         rule = "add_remove or zero_out for accountant='rdp' (use 'pld' or 'certified')"
@@ -289,9 +271,9 @@ def _accounted(
 
     def law() -> LossLaw:
         neighbours = _neighbouring(_dp_accounting(instead=instead), relation)
-        return _pld_law(rate, noise_multiplier, steps, neighbours, step, truncated)
+        return _pld_law(rate, noise_multiplier, steps, neighbours, step)
 
-    decided_by = (rate, noise_multiplier, steps, relation, step, *sorted(truncated.items()))
+    decided_by = (rate, noise_multiplier, steps, relation, step)
     version = _version()
     found = law() if version is None else kept("a distribution of dp-accounting", (*decided_by, version), law)
     return found, f"dp-accounting PLD, pessimistic, lattice {step:g}"
@@ -316,32 +298,15 @@ def _default_spacing(rate: float, noise_multiplier: float) -> float:
     return float(np.clip(10.0 ** np.floor(np.log10(typical / 2)), 1e-6, 1e-4))
 
 
-def _pld_law(
-    rate: float,
-    noise_multiplier: float,
-    steps: int,
-    neighbours: Any,
-    spacing: float,
-    truncated: dict[str, int],
-) -> LossLaw:
+def _pld_law(rate: float, noise_multiplier: float, steps: int, neighbours: Any, spacing: float) -> LossLaw:
     from dp_accounting.pld import privacy_loss_distribution as losses
 
-    if truncated:
-        one = losses.from_truncated_subsampled_gaussian_mechanism(
-            dataset_size=truncated["dataset_size"],
-            sampling_probability=rate,
-            truncated_batch_size=truncated["largest_batch"],
-            noise_multiplier=noise_multiplier,
-            value_discretization_interval=spacing,
-            neighboring_relation=neighbours,
-        )
-    else:
-        one = losses.from_gaussian_mechanism(
-            standard_deviation=noise_multiplier,
-            sampling_prob=rate,
-            value_discretization_interval=spacing,
-            neighboring_relation=neighbours,
-        )
+    one = losses.from_gaussian_mechanism(
+        standard_deviation=noise_multiplier,
+        sampling_prob=rate,
+        value_discretization_interval=spacing,
+        neighboring_relation=neighbours,
+    )
     return law_from_pld(one.self_compose(steps))
 
 

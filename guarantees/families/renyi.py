@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from guarantees.checks import Positive, checked, require
 from guarantees.claim import Claim, unusual
-from guarantees.families.renyi_curve import LARGEST_LOSS, exact_law
-from guarantees.laws.law import LossLaw
-from guarantees.laws.profile import law_from_profile
+from guarantees.families.renyi_curve import exact_law
 from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import Relation
 
-Conversion = Literal["exact", "profile"]
 LARGEST_ORDER = 4e13
 """Of a larger order, an infinite one too, this one is used, which promises less by under 1e-14."""
 LARGEST_PROMISE = 9000.0
 """A promise beyond it would have next to no tangent that is not too steep, and say nothing."""
-SMALLEST_DELTA = 1e-17
-"""A closed form is followed down to this."""
 FOLLOWED_RHO = 1e-20
 """The smallest rho of which the smallest of the orders' promises is followed."""
 
@@ -34,24 +28,21 @@ def renyi(
     orders: Sequence[float],
     epsilons: Sequence[float],
     relation: Relation = "any",
-    conversion: Conversion = "exact",
 ) -> Claim:
     """(t, epsilon(t))-Renyi DP at the given orders, in both directions.
+
+    Beta is the smallest value that satisfies ``ln((1-b)^t a^(1-t) + b^t (1-a)^(1-t)) / (t-1) <= epsilon(t)``, and the
+    same with a and b exchanged, for EVERY order: the largest of the single orders' betas. [gomez2025, appendix A.6,
+    which says the smallest]
 
     Promises nothing at other orders but what follows. A divergence never falls as its order grows: an epsilon above
     that of a larger order counts as that one. Nothing checks that a mechanism has these Renyi epsilons.
 
     Args:
-      orders: t, each at least 1/2 and not 1; above 1 for ``"profile"``. An infinite one is pure differential privacy.
+      orders: t, each at least 1/2 and not 1. An infinite one is pure differential privacy.
       epsilons: Renyi epsilons, as many as orders, each at least 0, infinite where an order promises nothing; the
         smallest at most 9000 if it is finite.
       relation: which neighbours the promise is for.
-      conversion: ``"exact"``: beta is the smallest value that satisfies
-        ``ln((1-b)^t a^(1-t) + b^t (1-a)^(1-t)) / (t-1) <= epsilon(t)``, and the same with a and b exchanged, for
-        EVERY order: the largest of the single orders' betas. [gomez2025, appendix A.6, which says the smallest]
-        ``"profile"``: the looser closed form of the profile at each order, taken at some 4,000 epsilons. In between
-        delta lies above it, by 1e-5 or less for promises up to 3, by 4e-4 for one of 100: a valid promise, and no part
-        of ``error``. [canonne2020, proposition 12; gomez2025, appendix C.2]
 
     Returns:
       The claim.
@@ -71,8 +62,6 @@ def renyi(
     smallest = np.min(eps)
     followed = smallest <= LARGEST_PROMISE or np.isinf(smallest)
     require("the smallest of epsilons", followed, f"at most {LARGEST_PROMISE:g} (numerics), or infinite", smallest)
-    if conversion == "profile":
-        require("orders", np.all(t > 1), "> 1 for the profile's closed form", orders)
     follows = _implied(t, eps)
     finite = np.minimum(t, LARGEST_ORDER)
     falls = np.isfinite(eps) & (eps > 1.1 * follows)
@@ -84,18 +73,17 @@ def renyi(
             stacklevel=3,
         )
     return Claim(
-        curve=TradeOff(_law(finite, follows, conversion, pure=bool(np.isinf(t[np.isfinite(eps)]).any()))),
+        curve=TradeOff(exact_law(finite, follows, pure=bool(np.isinf(t[np.isfinite(eps)]).any()))),
         name="renyi",
-        parameters={"orders": tuple(t.tolist()), "epsilons": tuple(eps.tolist()), "conversion": conversion}
-        | unusual(relation, "any"),
+        parameters={"orders": tuple(t.tolist()), "epsilons": tuple(eps.tolist())} | unusual(relation, "any"),
         relation=relation,
         unit="release",
-        source="gomez2025, appendix A.6" if conversion == "exact" else "canonne2020, proposition 12",
+        source="gomez2025, appendix A.6",
     )
 
 
 @checked
-def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = "exact") -> Claim:
+def zcdp(*, rho: Positive, relation: Relation = "any") -> Claim:
     """rho-zCDP: ``(t, rho t)``-Renyi DP at every order t > 1, of which 250 are used. [bun2016; gomez2025, C.3]
 
     Any choice of orders gives a valid promise. All of them together would promise an epsilon that is smaller by some
@@ -105,7 +93,6 @@ def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = 
     Args:
       rho: above 0 and at most 9000.
       relation: which neighbours the promise is for.
-      conversion: ``"exact"``, or ``"profile"`` for the closed form, as in ``renyi``.
 
     Returns:
       The claim.
@@ -115,20 +102,20 @@ def zcdp(*, rho: Positive, relation: Relation = "any", conversion: Conversion = 
 
     Examples:
       >>> import guarantees
-      >>> round(guarantees.zcdp(rho=0.5, conversion="profile").epsilon(1e-5), 2)
+      >>> round(guarantees.zcdp(rho=0.5).epsilon(1e-5), 2)
       4.73
       >>> round(guarantees.gaussian(mu=1.0).epsilon(1e-5), 2)  # the Gaussian mechanism of this rho
       4.38
     """
     require("rho", rho <= LARGEST_PROMISE, f"at most {LARGEST_PROMISE:g} (numerics)", rho)
     orders = 1 + np.geomspace(0.01, 2000.0, 250) / np.sqrt(rho)
-    if rho <= FOLLOWED_RHO and conversion == "exact":
+    if rho <= FOLLOWED_RHO:
         # the best orders are too large for floats, and a small one says that next to nothing leaks
         orders = np.array([1.01])
     return Claim(
-        curve=TradeOff(_law(orders, rho * orders, conversion)),
+        curve=TradeOff(exact_law(orders, rho * orders)),
         name="zcdp",
-        parameters={"rho": rho, "conversion": conversion} | unusual(relation, "any"),
+        parameters={"rho": rho} | unusual(relation, "any"),
         relation=relation,
         unit="release",
         source="bun2016; gomez2025, appendix C.3",
@@ -152,26 +139,3 @@ def profile_of_renyi(orders: Array, renyi_epsilons: Array, epsilons: Array) -> A
     t, e = orders[usable], renyi_epsilons[usable]
     logs = (t - 1) * (e - epsilons[:, None]) - np.log(t - 1) + t * np.log1p(-1 / t)
     return np.exp(np.minimum(logs.min(axis=1), 0.0))
-
-
-def _law(orders: Array, renyi_epsilons: Array, conversion: Conversion, *, pure: bool = False) -> LossLaw:
-    if conversion == "profile":
-        grid = _profile_grid(orders, renyi_epsilons)
-        return law_from_profile(grid, profile_of_renyi(orders, renyi_epsilons, grid))
-    return exact_law(orders, renyi_epsilons, pure=pure)
-
-
-def _profile_grid(orders: Array, renyi_epsilons: Array) -> Array:
-    """Epsilons from 0 to where nothing worth following is left, dense near 0 and where delta falls."""
-    ends = [
-        # where the closed form of the best order reaches this delta
-        float(
-            np.min(
-                renyi_epsilons + (np.log1p(-1 / orders) * orders - np.log(orders - 1) - np.log(delta)) / (orders - 1)
-            )
-        )
-        for delta in (0.9, SMALLEST_DELTA)
-    ]
-    top = float(np.clip(ends[1], 1.0, LARGEST_LOSS))
-    low = float(np.clip(ends[0], 0.0, 0.9 * top))
-    return np.unique(np.concatenate([[0.0], np.geomspace(1e-4 * top, top, 2000), np.linspace(low, top, 2000)]))

@@ -9,12 +9,12 @@ import numpy as np
 from scipy.special import ndtr
 
 from guarantees.checks import Count, checked, require
-from guarantees.claim import Claim, unusual
+from guarantees.claim import Claim
 from guarantees.laws.discrete_law import no_leak
 from guarantees.laws.law import LossLaw
 from guarantees.normalised.line_law import SampledLaw
 from guarantees.normalised.revealed_size import revealed_law
-from guarantees.normalised.round import Round, normalised_round, round_claim
+from guarantees.normalised.round import Round, round_claim
 from guarantees.normalised.variance_pair import VariancePairLaw
 from guarantees.numerics.root import root
 from guarantees.vocabulary import Normaliser, Relation
@@ -88,10 +88,10 @@ def round_upper_bound(
 ) -> Claim:
     """The papers' upper bound f-bar on the revealed curve, exactly.
 
-    EASGM, FEASGM: ``T(N(0, I_(n-1)), N(0, s^2 I_(n-1)))``, which bounds the true curve too (it is the
-    projection bound at rank 1). ASGM: ``w T_N + (1-w) ID`` with w = q - q (1-q)^N, which bounds only the
-    revealed curve: the true one lies far above it. Where both divisors agree there is no theorem and this is
-    the SGM guarantee. [wang2026, theorems 3.8, 3.10, A.4]
+    EASGM, FEASGM: ``T(N(0, I_(n-1)), N(0, s^2 I_(n-1)))``, which bounds the true curve too: drop the dimension that
+    the gradients span. ASGM: ``w T_N + (1-w) ID`` with w = q - q (1-q)^N, which bounds only the revealed curve: the
+    true one lies far above it. Where both divisors agree there is no theorem and this is the SGM guarantee.
+    [wang2026, theorems 3.8, 3.10, A.4]
 
     Not a guarantee: it says that the revealed round leaks at least so much.
 
@@ -137,61 +137,6 @@ def round_upper_bound(
     else:
         law = VariancePairLaw(degrees=degrees, scale=parameters.scale) if degrees else same
     return round_claim(parameters, law, "round_upper_bound", "wang2026, theorems 3.8, 3.10, A.4", relation)
-
-
-@checked
-def projection_bound(
-    *,
-    normalise_by: Normaliser,
-    records: int,
-    rate: float,
-    dimension: int,
-    rank: int = 1,
-    relation: Relation = "add_remove",
-) -> Claim:
-    """What a round leaks whatever the gradients, if they span at most ``rank`` dimensions: an upper bound on f.
-
-    Drop the span of the gradients: what is left is noise over the divisor, in ``dimension - rank``
-    coordinates, that is, the same round with zero gradients there. For EASGM and FEASGM
-    ``f(a) <= chi2.sf(chi2.ppf(a, n-r)/s^2, n-r)``. It holds at every rate, so the violation of the SGM
-    guarantee is real for every rate, not only at 1. [ours; compare wang2026, theorem 3.8]
-
-    Not a guarantee: it says that the round leaks at least so much.
-
-    Args:
-      normalise_by: ``"none"``, ``"expected_batch"``, ``"realised_batch"`` or ``"floored_expected_batch"``.
-      records: N, without the differing record, at least 1.
-      rate: probability with which each record joins the batch, in (0, 1].
-      dimension: n, coordinates of a gradient.
-      rank: r, dimensions that the gradients span, at least 0 and below ``dimension``.
-      relation: which neighbours the curve is for.
-
-    Returns:
-      The claim, for one step.
-
-    Raises:
-      ValueError: an argument is out of range.
-
-    Examples:
-      >>> import guarantees
-      >>> given = dict(normalise_by="expected_batch", records=4, rate=0.05, dimension=100)
-      >>> round(guarantees.projection_bound(**given, rank=5).total_variation, 3)
-      0.875
-    """
-    require("rank", 0 <= rank < dimension, "in [0, dimension)", rank)
-    inner = normalised_round(
-        normalise_by=normalise_by,
-        records=records,
-        rate=rate,
-        noise_multiplier=1.0,
-        dimension=dimension - rank,
-        shared=0.0,
-        extra=0.0,
-        relation=relation,
-    )
-    given = {"normalise_by": normalise_by, "records": records, "rate": rate, "dimension": dimension, "rank": rank}
-    given |= unusual(relation, "add_remove")
-    return dataclasses.replace(inner, name="projection_bound", parameters=given, source="")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -26,10 +26,8 @@ class Stream(enum.IntEnum):
     """
 
     NORMAL = 1
-    LAPLACE = 4
     BATCH = 5
     CHI_SQUARE = 6
-    RESPONSE = 7
     TRIAL = 8
     PLACE = 9
 

@@ -218,10 +218,3 @@ def normal(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
         default=functools.partial(_at_once, count=count),
     )
     return drawn[:size].reshape(shape)
-
-
-@jitted(static_argnames="shape")
-def laplace(key: jax.Array, shape: tuple[int, ...] = ()) -> jax.Array:
-    """Standard Laplace: an exponential with a sign of its own bit."""
-    bits = words(key, Stream.LAPLACE, positions(shape))
-    return flip_sign(minus_log(bits.high, bits.low, 22), bits.low << jnp.uint32(31))

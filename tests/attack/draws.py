@@ -85,7 +85,7 @@ SPACES = [
     Space(name="randomised_response", parameters={"epsilon": spread(1e-6, 700.0)}),
     Space(
         name="zcdp",
-        parameters={"rho": spread(1e-8, 1e3), "conversion": one_of("exact", "profile")},
+        parameters={"rho": spread(1e-8, 1e3)},
         side="safe",
         slow=True,
     ),
@@ -94,7 +94,6 @@ SPACES = [
         parameters={
             "orders": lambda u: (1 + 10 ** (4 * u - 2),),
             "epsilons": lambda u: (10 ** (6 * u - 4),),
-            "conversion": one_of("exact", "profile"),
         },
         side="safe",
     ),
@@ -106,13 +105,6 @@ SPACES = [
     Space(name="revealed_round", parameters=ALIGNED, slow=True),
     Space(name="round_upper_bound", parameters=ALIGNED),
     Space(name="normalised_guarantee", parameters=ROUND, side="safe", slow=True),
-    Space(
-        name="projection_bound",
-        parameters={key: ROUND[key] for key in ("normalise_by", "records", "rate", "dimension")}
-        | {"rank": lambda u: 0 if u < 0.5 else 1, "dimension": whole(2, 1_000_000)},
-        side="leaked",
-        slow=True,
-    ),
     Space(name="isolated_shuffle", parameters=EPOCH | {"epochs": whole(1, 100)}, slow=True),
     Space(name="balls_and_bins", parameters=EPOCH | {"epochs": whole(1, 100)}, slow=True),
     Space(name="max_coordinate", parameters={"rounds": whole(1, 10**6), "noise_multiplier": NOISE}, side="leaked"),

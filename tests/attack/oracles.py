@@ -79,11 +79,6 @@ def _nothing(epsilon: float, direction: str) -> float:
     return 0.0
 
 
-def _projected(given: Given) -> Given:
-    rest = {"dimension": given["dimension"] - given["rank"], "shared": 0.0, "extra": 0.0, "noise_multiplier": 1.0}
-    return given | rest
-
-
 OPPOSITE = {"shared": -1.0, "extra": 1.0}
 PAIRS: dict[str, Callable[[Given], Pair]] = {
     "laplace": lines.laplace,
@@ -95,7 +90,6 @@ PAIRS: dict[str, Callable[[Given], Pair]] = {
     "zcdp": lambda given: lines.subsampled(lines.as_gaussian(given)),
     "renyi": lambda given: lines.subsampled(lines.as_gaussian(given)),
     "round_upper_bound": rounds.upper_bound,
-    "projection_bound": lambda given: rounds.hidden(_projected(given)),
     "normalised_round": rounds.hidden,
     "normalised_guarantee": lambda given: rounds.revealed(given | OPPOSITE),
     "revealed_round": rounds.revealed,
@@ -116,7 +110,6 @@ EXACT: dict[str, Callable[[Given], Delta | None]] = {
     "randomised_response": _of_table(quadrature.answers),
     "epsilon_delta": _of_table(quadrature.answers),
     "round_upper_bound": _upper,
-    "projection_bound": lambda given: None if rounds.undivided(_projected(given)) is None else _nothing,
     "revealed_round": _undivided,
     "normalised_guarantee": lambda given: _undivided(given | OPPOSITE),
     "isolated_shuffle": _epoch((0.0, 1.0)),

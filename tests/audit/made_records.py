@@ -95,7 +95,6 @@ def suite_of_policies(names=None):
         "rectangles": {"policy": rectangles},
         "split": {"policy": POLICIES["split"](fit_trials=200)},
         "fixed": {"policy": POLICIES["fixed"](thresholds=(0.0, 1.0))},
-        "simultaneous": {"policy": POLICIES["simultaneous"]()},
         "anytime": {"policy": POLICIES["anytime"]()},
         "like": {"policy": test_of(made("before", rectangles), where="here"), "seed": 20},
         "right": {"policy": POLICIES["from_theory"](), "claim": RIGHT, "trials": 1000, "seed": 40},

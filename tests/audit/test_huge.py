@@ -62,7 +62,7 @@ class Elsewhere:
         return Scored(0), Scored(1)
 
 
-LONG = [(None, 4.3), (audit.Simultaneous(), 4.2), (audit.Fixed(thresholds=(0.0, 4.25)), 4.2), (audit.Anytime(), 4.2)]
+LONG = [(None, 4.3), (audit.Fixed(thresholds=(0.0, 4.25)), 4.2), (audit.Anytime(), 4.2)]
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,13 @@ FIXED = {
     "on one": POLICIES["from_theory"](targets=("mu",)),
     "split": POLICIES["split"](fit_trials=100),
     "fixed": POLICIES["fixed"](thresholds=(0.0, 1.0)),
-    "simultaneous": POLICIES["simultaneous"](),
     "anytime": POLICIES["anytime"](),
 }
 
 
 @pytest.fixture(scope="module")
 def records():
-    return suite_of_policies(("from theory", "rectangles", "fixed", "simultaneous", "anytime"))
+    return suite_of_policies(("from theory", "rectangles", "fixed", "anytime"))
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Validity: thousands of whole audits of mechanisms that keep their promise exactly."""
 
+import dataclasses
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from checks import assert_rate_at_most
@@ -10,13 +12,13 @@ from checks import assert_rate_at_most
 import distinguishers
 import guarantees
 import mechanisms
-from audit import Fixed, FromTheory, Simultaneous, Split
+from audit import Fixed, FromTheory, Split
 from audit.bounds.points import rectangles, refutes
 from audit.goal import Goal
-from audit.policies.policy import error_counts
+from audit.policies.policy import Cut, error_counts
 from audit.policies.rectangles import first_band
 from audit.trials import source, traced
-from mechanisms.simulators import textbook
+from distinguishers.contract import OneScore
 
 RISK = 0.05
 TRIALS_PER_SIDE = 500
@@ -25,7 +27,7 @@ POLICIES = {
     "fixed": Fixed(thresholds=(0.0, 0.05)),
     "from_theory": FromTheory(),
     "split": Split(fit_trials=2 * FIT_PER_SIDE),
-    "simultaneous": Simultaneous(),
+    "band": FromTheory(),
 }
 
 
@@ -33,12 +35,28 @@ def sgm():
     """One round of SGM, and the exact curve of this very pair: the claim is met with equality."""
     pair = mechanisms.worst_case_pair(records=2, dimension=3, clip=1.0, shared=0.0)
     step = mechanisms.one_round(normalise_by="none", rate=0.5, clip=1.0, noise_multiplier=1.0)
-    return step, pair, guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0)
+    score = distinguishers.likelihood_ratio(step, pair)
+    return step, pair, score, guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Clipped(OneScore):
+    """The log-likelihood ratio of Laplace noise about 0 or 1; its atoms are spread by the key, away from zero."""
+
+    curve: object
+
+    def __call__(self, key, output):
+        score = jnp.clip(2 * output[0] - 1, -1.0, 1.0)
+        return score * (1 + 2.0**-13 * jax.random.uniform(key, minval=2.0**-9))
 
 
 def laplace():
-    pair = mechanisms.scalar_pair(sensitivity=1.0)
-    return textbook.laplace_mechanism(sensitivity=1.0, epsilon=1.0), pair, guarantees.laplace(epsilon=1.0)
+    claim = guarantees.laplace(epsilon=1.0)
+
+    def step(key, data):
+        return data.sum(axis=0) + jax.random.laplace(key, (1,))
+
+    return mechanisms.mechanism(step), mechanisms.scalar_pair(sensitivity=1.0), Clipped(claim.curve), claim
 
 
 MECHANISMS = {"sgm": sgm, "laplace": laplace}
@@ -47,8 +65,7 @@ MECHANISMS = {"sgm": sgm, "laplace": laplace}
 @functools.cache
 def pools(name: str, audits: int):
     """Scores of the real mechanism on both sides, enough for many audits of fit and judged trials."""
-    step, pair, claim = MECHANISMS[name]()
-    distinguisher = distinguishers.likelihood_ratio(step, pair)
+    step, pair, distinguisher, claim = MECHANISMS[name]()
     count = audits * (TRIALS_PER_SIDE + FIT_PER_SIDE)
     sides = []
     for side, dataset, seed in (("without", pair.without, 1), ("with", pair.with_record, 2)):
@@ -57,11 +74,11 @@ def pools(name: str, audits: int):
     return claim, distinguisher.curve, *sides
 
 
-def judged(name: str, policy, audits: int):
+def judged(name: str, policy_name: str, audits: int):
     """For every audit: the limits, the true rates of its tests, and whether the claim is called violated."""
     claim, curve, zeros, ones = pools(name, audits)
     goal = Goal(claim=claim, delta=1e-3, trials_per_side=TRIALS_PER_SIDE, risk=RISK)
-    band = policy.kind == "simultaneous"
+    policy, band = POLICIES[policy_name], policy_name == "band"
     theory = None if policy.kind == "split" else policy.fix(curve, lambda _: None, goal)
     alpha_wrong = beta_wrong = violations = limits_seen = 0
     for zero, one in zip(zeros, ones, strict=True):
@@ -73,7 +90,10 @@ def judged(name: str, policy, audits: int):
         )
         risks = np.array([cut.risk for cut in test.cuts])
         found = first_band(tally, test, risk=RISK) if band else rectangles(error_counts(tally, test), risks)
-        rates = _true_rates(curve, test.cuts)
+        cuts = test.cuts
+        if band:
+            cuts = [Cut(target="", member=0, threshold=float(t), rejects="above", risk=0.0) for t in test.edges[0]]
+        rates = _true_rates(curve, cuts)
         wrong_alpha = [point.alpha < alpha for point, (alpha, _) in zip(found, rates, strict=True)]
         wrong_beta = [point.beta < beta for point, (_, beta) in zip(found, rates, strict=True)]
         # a band is one statement a side: it is wrong when any of its limits is
@@ -102,8 +122,7 @@ def _true_rates(curve, cuts):
 
 
 def check(name: str, policy_name: str, audits: int) -> None:
-    policy = POLICIES[policy_name]
-    alpha_wrong, beta_wrong, limits_seen, violations = judged(name, policy, audits)
+    alpha_wrong, beta_wrong, limits_seen, violations = judged(name, policy_name, audits)
     assert_rate_at_most(violations, audits, RISK)
     share = RISK / 2 / (limits_seen / audits)
     assert_rate_at_most(alpha_wrong, limits_seen, share)

@@ -17,7 +17,6 @@ from distinguishers.catalogue import DISTINGUISHERS
 from distinguishers.contract import Distinguisher
 from mechanisms.pairs.neighbours import GradientTable
 from mechanisms.release import layout_of
-from mechanisms.simulators import textbook
 from mechanisms.simulators.one_round import OneRound
 
 KEY = jax.random.key(20240603)
@@ -164,7 +163,7 @@ def test_battery_reads_what_its_mechanism_gives():
         "norm",
         "max_coordinate",
     ]
-    assert distinguishers.battery(textbook.bit_pair()).members[0](KEY, jnp.ones(1)) == 1.0
+    assert distinguishers.battery(mechanisms.scalar_pair()).members[0](KEY, jnp.ones(1)) == 1.0
 
 
 def test_rotated_gradients_score_as_aligned_ones_do():

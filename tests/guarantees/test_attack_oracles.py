@@ -23,7 +23,6 @@ OFF = [
 ]
 LONG = [
     ("revealed_round", WIDE | {"normalise_by": "realised_batch", "rate": 0.01}),
-    ("projection_bound", {"normalise_by": "realised_batch", "records": 9, "rate": 0.01, "dimension": 90, "rank": 1}),
     ("subsampled_gaussian", {"rate": 1e-4, "noise_multiplier": 1.0, "relation": "add_remove"}),
     ("normalised_round", ROUND | {"normalise_by": "expected_batch", "rate": 0.3, "shared": 0.5, "extra": 0.5}),
     ("normalised_guarantee", ROUND | {"normalise_by": "expected_batch", "rate": 0.3}),

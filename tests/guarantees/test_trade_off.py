@@ -205,9 +205,8 @@ WITH_RELATION = [
     (guarantees.laplace, {"epsilon": 1.0}),
     (guarantees.randomised_response, {"epsilon": 1.0}),
     (guarantees.renyi, {"orders": (2.0,), "epsilons": (0.1,)}),
-    (guarantees.zcdp, {"rho": 0.1, "conversion": "profile"}),
+    (guarantees.zcdp, {"rho": 0.1}),
     (guarantees.variance_pair, {"dimension": 3, "scale": 0.8}),
-    (guarantees.projection_bound, {"normalise_by": "expected_batch", "records": 4, "rate": 0.5, "dimension": 9}),
     (guarantees.balls_and_bins, {"rounds": 10, "noise_multiplier": 1.0}),
     (guarantees.poisson_training, {"rate": 1.0, "noise_multiplier": 1.0, "steps": 3}),
 ]

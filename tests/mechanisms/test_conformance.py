@@ -12,10 +12,9 @@ import mechanisms
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
 from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, name_of, place_of
 from mechanisms.pairs.neighbours import materialise, prepare
-from mechanisms.simulators import textbook
 
 GRADIENTS = mechanisms.worst_case_pair(records=4, dimension=20, clip=0.5)
-SCALARS, BITS = mechanisms.scalar_pair(), textbook.bit_pair()
+SCALARS = mechanisms.scalar_pair()
 ROUND = {"rate": 0.5, "clip": 0.5, "noise_multiplier": 1.0}
 EXAMPLES = {
     "one_round expected": ("one_round", {"normalise_by": "expected_batch", **ROUND}, GRADIENTS),
@@ -28,8 +27,6 @@ EXAMPLES = {
         GRADIENTS,
     ),
     "gaussian_mechanism": ("gaussian_mechanism", {"noise_multiplier": 1.0}, SCALARS),
-    "laplace_mechanism": ("laplace_mechanism", {"epsilon": 1.0}, SCALARS),
-    "randomised_response": ("randomised_response_mechanism", {"epsilon": 1.0}, BITS),
 }
 
 

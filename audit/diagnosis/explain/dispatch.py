@@ -116,7 +116,7 @@ def sampling_rate(claim: Claimed) -> float | None:
     if claim.name == "claim_from_history":
         rates = {rate for _, rate, _ in own["history"]}
         return positive(rates.pop()) if len(rates) == 1 else None
-    if claim.name not in CLAIMS or own.get("sampler", "poisson") != "poisson" or own.get("largest_batch") is not None:
+    if claim.name not in CLAIMS or own.get("sampler", "poisson") != "poisson":
         return None
     return positive(own.get("rate", own.get("sample_rate")))
 

@@ -53,7 +53,8 @@ def test_bound_claim_and_report_import_nothing_heavy(tmp_path):
 
 def test_verify_imports_nothing_heavy(tmp_path):
     """Exact curves among what it computes again: building the distinguisher that knows one takes no JAX."""
-    record = explained(made("one", POLICIES["simultaneous"](), suite=SuitePart(risk=0.05, audits=1, seed=3)))
+    by_rectangles = POLICIES["from_theory"](method="rectangle")
+    record = explained(made("one", by_rectangles, suite=SuitePart(risk=0.05, audits=1, seed=3)))
     assert record.theory is not None
     part = dataclasses.replace(record.distinguisher, name="battery", parameters={"members": ["one"]})
     without_curve = dataclasses.replace(record, theory=None, exact_epsilon=None, distinguisher=part)

@@ -51,7 +51,7 @@ def test_a_policy_of_ones_own_needs_nothing_but_itself():
 
 
 def test_every_registered_policy_has_its_kind_and_is_public():
-    assert sorted(POLICIES) == ["anytime", "fixed", "from_theory", "simultaneous", "split"]
+    assert sorted(POLICIES) == ["anytime", "fixed", "from_theory", "split"]
     for kind, policy in POLICIES.items():
         assert policy.kind == kind
         assert getattr(audit, policy.__name__) is policy

@@ -239,15 +239,15 @@ def test_a_program_that_repeats_names_what_the_score_supposes(violation):
 
 
 def test_a_program_that_repeats_imports_what_the_face_does_not_show(violation):
-    step, pair = Part(name="laplace_mechanism", parameters={"epsilon": 1.0}), Part(name="bit_pair", parameters={})
+    step, pair = (Part(name=name, parameters={"clip": 1.0}) for name in ("collapsed_round", "orthogonal_pair"))
     supposed = {"mechanism": {"kind": "collapsed_round", "rate": 0.5}}
     score = dataclasses.replace(violation.distinguisher, parameters=supposed)
     told = program(dataclasses.replace(violation, mechanism=step, neighbours=pair, distinguisher=score))
     imports, calls = told.split("\n\n", 1)
     names: dict[str, object] = {}
     exec(imports, names)
-    assert {"collapsed_round", "laplace_mechanism", "bit_pair"} <= set(names)
-    assert "step = laplace_mechanism(epsilon=1.0)\npair = bit_pair()\n" in calls
+    assert {"collapsed_round", "orthogonal_pair"} <= set(names)
+    assert "step = collapsed_round(clip=1.0)\npair = orthogonal_pair(clip=1.0)\n" in calls
     assert "score = distinguishers.likelihood_ratio(collapsed_round(rate=0.5))\n" in calls
 
 

@@ -108,7 +108,11 @@ def test_an_unknown_kind_is_told_at_its_line(claim, line):
         (6, 'claim = "gaussian"', "needs 'mu'"),
         (6, 'claim = { function = "nowhere:claim" }', "cannot import function"),
         (6, 'claim = { function = "math:pi" }', "neither a claim nor a function that makes one"),
-        (7, 'mechanism = { kind = "laplace_mechanism", epsilon = 1.0, simulator = "collapsed" }', "no collapsed"),
+        (
+            7,
+            'mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1, simulator = "collapsed" }',
+            "no collapsed",
+        ),
         (7, 'mechanism = { kind = "callable_step", function = "nowhere:step" }', "cannot import function"),
     ],
     ids=lambda case: str(case)[:30],

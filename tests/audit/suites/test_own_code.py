@@ -132,7 +132,8 @@ def test_wrong_code_is_refused_with_its_place(suite, words, message, monkeypatch
 
 
 def test_commands_are_code_too():
-    words = {**USUAL, "mechanism": '{ kind = "command_step", command = ["./step", "1"] }', "neighbours": '"bit_pair"'}
+    program = '{ kind = "command_step", command = ["./step", "1"] }'
+    words = {**USUAL, "mechanism": program, "neighbours": '"scalar_pair"'}
     (spec,) = parse_suite(AUDIT.format(**words), "suite.toml").audits
     assert code_of(spec, catalogue()) == ("./step", "own_parts:first")
 

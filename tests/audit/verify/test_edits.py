@@ -24,10 +24,8 @@ AUDITS = {
     "one number": f'{TIGHT}\ntarget = "epsilon"',
     "split": f'{TIGHT}\npolicy = {{ kind = "split", fit_trials = 200 }}',
     "fixed": f'{TIGHT}\npolicy = {{ kind = "fixed", thresholds = [0.0, 1.0] }}',
-    "simultaneous": f'{TIGHT}\npolicy = "simultaneous"',
     "anytime": f'{TIGHT}\npolicy = "anytime"',
     "right": f'{GAUSSIAN}\nclaim = {{ kind = "gaussian", mu = 2.0 }}',
-    "laplace": 'mechanism = { kind = "laplace_mechanism", epsilon = 3.0 }\nclaim = { kind = "laplace", epsilon = 1.0 }',
 }
 HEAD = """
 seed = 3

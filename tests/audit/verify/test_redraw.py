@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import hypergeom
 from toys import First
 
 import distinguishers
@@ -23,6 +24,7 @@ from audit.suites.build import build, catalogue
 from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
 from audit.trials.keys import key_from_seed
+from audit.verify import redraw
 from audit.verify.parts import recorded_parts
 from audit.verify.procedure import TRIALS, verify
 from mechanisms.catalogue import COLLAPSED
@@ -66,14 +68,6 @@ distinguisher = "largest_round" """,
     "gaussian_mechanism": """
 mechanism = { kind = "gaussian_mechanism", noise_multiplier = 1.0 }
 neighbours = { kind = "scalar_pair", sensitivity = 1.0 }
-distinguisher = "likelihood_ratio" """,
-    "laplace_mechanism": """
-mechanism = { kind = "laplace_mechanism", epsilon = 1.0 }
-neighbours = { kind = "scalar_pair", sensitivity = 1.0 }
-distinguisher = "likelihood_ratio" """,
-    "randomised_response_mechanism": """
-mechanism = { kind = "randomised_response_mechanism", epsilon = 1.0 }
-neighbours = "bit_pair"
 distinguisher = "likelihood_ratio" """,
     "optax_step": """
 mechanism = { kind = "optax_step", clip = 1.0, noise_multiplier = 1.0 }
@@ -331,6 +325,7 @@ def test_a_program_runs_where_a_suite_names_it(tmp_path, capsys):
 LEARNS = """
 import dataclasses
 import numpy as np
+from scipy.stats import hypergeom
 from toys import First
 
 NOISE = 1.0
@@ -527,3 +522,10 @@ def test_a_part_of_the_trials_is_told_as_one(gaussian, tmp_path, capsys):
     said = capsys.readouterr().out
     assert " of them drawn again." in said
     assert "Not checked" not in said
+
+
+@pytest.mark.parametrize(("errors", "total", "trials"), [(0, 50, 10), (7, 300, 90), (1500, 10_000, 1000), (50, 50, 5)])
+def test_errors_among_the_trials_drawn_again_are_hypergeometric(errors, total, trials):
+    for drawn in range(0, trials + 1, max(1, trials // 10)):
+        tails = hypergeom.cdf(drawn, total, errors, trials), hypergeom.sf(drawn - 1, total, errors, trials)
+        assert redraw._p_value(drawn, errors, total=total, trials=trials) == pytest.approx(2 * min(tails), abs=1e-12)

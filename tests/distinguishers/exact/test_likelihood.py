@@ -24,7 +24,6 @@ from guarantees.vocabulary import NORMALISERS
 from guarantees.vocabulary import PAIR_RELATIONS as RELATIONS
 from mechanisms.contract import Collapsed
 from mechanisms.pairs import gradient_pairs
-from mechanisms.simulators import textbook
 
 KEY = jax.random.key(20240601)
 DIMENSION = 12
@@ -263,29 +262,14 @@ def test_a_wrong_model_gives_finite_scores():
         assert np.isfinite(float(score(KEY, np.full(100, size, np.float32))))
 
 
-def test_textbook_ratios_are_the_differences_of_the_log_densities():
+def test_the_ratio_of_gaussians_is_the_difference_of_the_log_densities():
     pair = mechanisms.scalar_pair(sensitivity=2.0)
     y = np.linspace(-4, 6, 23).astype(np.float32)
     normal = distinguishers.likelihood_ratio(mechanisms.gaussian_mechanism(noise_multiplier=1.5, sensitivity=2.0), pair)
     exact = stats.norm.logpdf(y, 2, 3) - stats.norm.logpdf(y, 0, 3)
     np.testing.assert_allclose(jax.jit(jax.vmap(normal, (None, 0)))(KEY, y[:, None]), exact, atol=1e-6)
-    laplace = distinguishers.likelihood_ratio(textbook.laplace_mechanism(epsilon=0.7, sensitivity=2.0), pair)
-    exact = stats.laplace.logpdf(y, 2, 2 / 0.7) - stats.laplace.logpdf(y, 0, 2 / 0.7)
-    np.testing.assert_allclose(jax.jit(jax.vmap(laplace, (None, 0)))(KEY, y[:, None]), exact, atol=2e-4 * 0.7)
     assert normal.curve is not None
-    assert laplace.curve is not None
     assert normal.curve.total_variation == pytest.approx(guarantees.gaussian(mu=2 / 3).total_variation)
-
-
-def test_told_bits_score_plus_or_minus_epsilon_and_ties_are_spread_by_the_key():
-    score = distinguishers.likelihood_ratio(textbook.randomised_response_mechanism(epsilon=1.5), textbook.bit_pair())
-    keys = jax.random.split(KEY, 50)
-    scores = jax.jit(jax.vmap(score, (0, None)))
-    high, low = (np.asarray(scores(keys, np.full(1, bit, np.float32))) for bit in (1, 0))
-    assert len(np.unique(high)) > 40
-    # away from zero, so that thresholds at the atoms and between them decide as the exact curve says
-    assert ((high > np.float32(1.5)) & (high < 1.5003)).all()
-    assert ((low < np.float32(-1.5)) & (low > -1.5003)).all()
 
 
 def test_unknown_models_and_unreadable_pairs_are_refused():

@@ -17,7 +17,6 @@ import mechanisms
 from distinguishers.model_free.normal_statistics import STATISTICS, critical_value, deviance
 from mechanisms.contract import Collapsed
 from mechanisms.pairs import gradient_pairs
-from mechanisms.simulators import textbook
 
 KEY = jax.random.key(20240602)
 SAMPLES = [
@@ -187,4 +186,4 @@ def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="level must be"):
         distinguishers.normality_test(step, pair, level=0.0)
     with pytest.raises(ValueError, match="needs a model of one round"):
-        distinguishers.normality_test(textbook.laplace_mechanism(epsilon=1.0), pair)
+        distinguishers.normality_test(mechanisms.gaussian_mechanism(noise_multiplier=1.0), pair)

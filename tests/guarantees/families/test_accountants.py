@@ -88,15 +88,6 @@ def test_zero_out_shares_the_pair_of_add_remove():
     assert not zero.covers("add_remove")
 
 
-def test_cut_batches_cost_more_than_whole_ones():
-    setting = {"rate": 0.05, "noise_multiplier": 2.0, "steps": 50, "spacing": 1e-3}
-    whole = guarantees.poisson_training(**setting)
-    cut = guarantees.poisson_training(**setting, dataset_size=1000, largest_batch=70)
-    roomy = guarantees.poisson_training(**setting, dataset_size=1000, largest_batch=900)
-    assert cut.epsilon(1e-5) > whole.epsilon(1e-5)
-    assert roomy.epsilon(1e-5) == pytest.approx(whole.epsilon(1e-5), rel=1e-6)
-
-
 def test_tiny_deltas_are_refused_with_a_reason_except_in_closed_form():
     with pytest.raises(ValueError, match=r"delta must be >= 1e-10 .* rounding errors"):
         claim().epsilon(1e-12)
@@ -133,7 +124,6 @@ def test_the_claim_says_where_it_comes_from():
         ({"steps": 1.5}, "steps must be an integer"),
         ({"relation": "any"}, "relation must be one of"),
         ({"accountant": "gdp"}, "accountant must be one of"),
-        ({"largest_batch": 5}, "must be given together"),
         ({"accountant": "rdp", "relation": "substitution"}, "relation must be add_remove or zero_out"),
     ],
 )

@@ -6,7 +6,6 @@ import pytest
 from scipy.optimize import brentq
 
 import guarantees
-from guarantees.families.renyi import profile_of_renyi
 from guarantees.trade_off import TradeOff
 
 RHOS = [1e-4, 0.5, 20.0, 700.0]
@@ -35,33 +34,23 @@ def most_leaky_coins(rho, delta):
     return float(np.max(losses + np.log1p(-delta / coins)))
 
 
-@pytest.mark.parametrize("rho", [*RHOS, 600.0, 2000.0])
-def test_the_closed_form_is_met_at_every_size(rho):
-    claim = guarantees.zcdp(rho=rho, conversion="profile")
-    for delta in (1e-9, 1e-5, 1e-2):
-        best = max(closed_form(rho, delta), 0.0)
-        assert best * (1 - 1e-9) <= claim.epsilon(delta) <= best * (1 + 2e-3) + 1e-4
-
-
-@pytest.mark.parametrize("conversion", ["exact", "profile"])
-def test_the_largest_promises_are_finite_and_larger_ones_are_refused(conversion):
-    most = guarantees.zcdp(rho=9000.0, conversion=conversion).epsilon(1e-9)
+def test_the_largest_promises_are_finite_and_larger_ones_are_refused():
+    most = guarantees.zcdp(rho=9000.0).epsilon(1e-9)
     assert most == pytest.approx(closed_form(9000.0, 1e-9), rel=1e-3)
-    assert guarantees.renyi(orders=[2.0], epsilons=[9000.0], conversion=conversion).epsilon(1e-9) < np.inf
+    assert guarantees.renyi(orders=[2.0], epsilons=[9000.0]).epsilon(1e-9) < np.inf
     with pytest.raises(ValueError, match="rho must be at most 9000"):
-        guarantees.zcdp(rho=9001.0, conversion=conversion)
+        guarantees.zcdp(rho=9001.0)
     with pytest.raises(ValueError, match="the smallest of epsilons must be at most 9000"):
-        guarantees.renyi(orders=[2.0, 3.0], epsilons=[1e8, np.inf], conversion=conversion)
+        guarantees.renyi(orders=[2.0, 3.0], epsilons=[1e8, np.inf])
 
 
-@pytest.mark.parametrize("conversion", ["exact", "profile"])
-def test_an_infinite_order_is_pure_epsilon(conversion):
-    alone = guarantees.renyi(orders=[np.inf], epsilons=[1.0], conversion=conversion)
+def test_an_infinite_order_is_pure_epsilon():
+    alone = guarantees.renyi(orders=[np.inf], epsilons=[1.0])
     assert alone.total_variation == pytest.approx(np.tanh(0.5), abs=1e-9)
-    both = guarantees.renyi(orders=[2.0, np.inf], epsilons=[0.1, 1.0], conversion=conversion)
+    both = guarantees.renyi(orders=[2.0, np.inf], epsilons=[0.1, 1.0])
     assert both.epsilon(1e-12) == pytest.approx(1.0, abs=1e-6)
     assert both.total_variation == pytest.approx(
-        guarantees.renyi(orders=[2.0], epsilons=[0.1], conversion=conversion).total_variation, abs=1e-6
+        guarantees.renyi(orders=[2.0], epsilons=[0.1]).total_variation, abs=1e-6
     )
 
 
@@ -146,11 +135,10 @@ def test_promises_too_small_to_follow_add_up_as_they_were_made(rho):
     assert hundred.compose(10**6).epsilon(1e-5) == 0
 
 
-@pytest.mark.parametrize("conversion", ["exact", "profile"])
-def test_an_epsilon_above_that_of_a_larger_order_counts_as_that_one_and_is_told(conversion):
+def test_an_epsilon_above_that_of_a_larger_order_counts_as_that_one_and_is_told():
     with pytest.warns(UserWarning, match=r"never falls as its order grows, but order 2 has 0.5 .* implies 0.1"):
-        falling = guarantees.renyi(orders=[2.0, 4.0, 8.0], epsilons=[0.5, 0.2, 0.1], conversion=conversion)
-    level = guarantees.renyi(orders=[2.0, 4.0, 8.0], epsilons=[0.1, 0.1, 0.1], conversion=conversion)
+        falling = guarantees.renyi(orders=[2.0, 4.0, 8.0], epsilons=[0.5, 0.2, 0.1])
+    level = guarantees.renyi(orders=[2.0, 4.0, 8.0], epsilons=[0.1, 0.1, 0.1])
     assert falling.epsilon(1e-2) == pytest.approx(level.epsilon(1e-2), rel=1e-9)
     assert falling.parameters["epsilons"] == (0.5, 0.2, 0.1)
 
@@ -212,13 +200,3 @@ def test_what_is_not_followed_is_a_range_and_grows_with_its_rounds(size):
     many = claim.compose(100)
     assert many.delta(0.0) + many.error >= np.sqrt(100) * truth
     assert many.epsilon_range(truth).at_most > 0
-
-
-@pytest.mark.parametrize(
-    ("orders", "epsilons", "most"), [([2.0, 4.0, 8.0], [0.1, 0.2, 0.4], 1e-5), ([1.01, 50.0], [100.0, 2000.0], 4e-4)]
-)
-def test_a_profile_between_its_epsilons_is_as_near_to_the_closed_form_as_is_said(orders, epsilons, most):
-    claim = guarantees.renyi(orders=orders, epsilons=epsilons, conversion="profile")
-    at = np.linspace(0.0, float(claim.epsilon(1e-12)), 20_001)
-    above = claim.delta(at) - profile_of_renyi(np.array(orders), np.array(epsilons), at)
-    assert 0 < above.max() < most

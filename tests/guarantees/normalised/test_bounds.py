@@ -8,7 +8,7 @@ from scipy import stats
 
 from guarantees.families.closed_form import subsampled_gaussian
 from guarantees.normalised import revealed_size
-from guarantees.normalised.bounds import clt_bound, normalised_guarantee, projection_bound, round_upper_bound
+from guarantees.normalised.bounds import clt_bound, normalised_guarantee, round_upper_bound
 from guarantees.normalised.revealed_size import average_over_sizes, revealed_round
 from guarantees.normalised.round import normalised_round
 
@@ -155,21 +155,9 @@ def test_the_guarantee_sums_over_sizes_where_the_shift_changes_fast():
 
 
 @pytest.mark.parametrize("case", CASES[:3], ids=str)
-def test_the_projection_bound_lies_above_every_exact_curve(case):
-    name, records, rate, _, dimension = case
-    bound = projection_bound(normalise_by=name, records=records, rate=rate, dimension=dimension)
-    exact = normalised_round(**setting(*case))
+def test_the_upper_bound_of_a_fixed_divisor_lies_above_every_exact_curve(case):
+    exact, bound = normalised_round(**setting(*case)), round_upper_bound(**setting(*case))
     assert np.all(exact.beta(LEVELS) <= bound.beta(LEVELS) + 1e-9)
-    np.testing.assert_allclose(bound.beta(LEVELS), round_upper_bound(**setting(*case)).beta(LEVELS), rtol=1e-12)
-
-
-@pytest.mark.long
-def test_the_projection_bound_of_realised_batches_lies_above_the_exact_curve_but_the_papers_does_not():
-    case = setting("realised_batch", 4, 0.7, 10.0, 100)
-    exact = normalised_round(**case)
-    projected = projection_bound(normalise_by="realised_batch", records=4, rate=0.7, dimension=100)
-    assert np.all(exact.beta(LEVELS) <= projected.beta(LEVELS) + exact.error + projected.error)
-    assert round_upper_bound(**case).beta(0.1) < exact.beta(0.1) - 0.3
 
 
 def test_the_upper_bound_of_realised_batches_is_the_papers_mixture():
@@ -179,12 +167,6 @@ def test_the_upper_bound_of_realised_batches_is_the_papers_mixture():
     np.testing.assert_allclose(
         round_upper_bound(**case).beta(LEVELS), weight * pair + (1 - weight) * (1 - LEVELS), rtol=1e-9
     )
-
-
-@pytest.mark.parametrize(("field", "value"), [("rank", 5), ("rank", -1)])
-def test_bad_ranks_are_named(field, value):
-    with pytest.raises(ValueError, match=field):
-        projection_bound(normalise_by="expected_batch", records=3, rate=0.5, dimension=5, **{field: value})
 
 
 def test_a_moment_that_is_all_atom_raises_no_warning():
