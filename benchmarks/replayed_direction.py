@@ -1,20 +1,16 @@
 """What a replay adds to the battery: every bug of the zoo at 1,000 outputs in all, found in k of n seeds.
 
-python benchmarks/replayed_direction.py [--seeds 10] [--outputs 1000] [--first-seed 0] [--only NAME ...] [--conformance]
+python benchmarks/replayed_direction.py [--seeds 10] [--outputs 1000] [--first-seed 0] [--only NAME ...]
 
 Outputs are those that are judged, those that members and thresholds are fitted on, and those of the replay. Each step
 is audited as it is, where the rows of the data are gradients, and hidden: rows are multiplied by a fixed orthogonal
 matrix before the step and the release by another one after it, as a network hides both. Right twins are audited alike.
-
-With --conformance: the bugs of conformance's JAX library that leak, each on the pair of the conformance class where it
-shows most, then the right library on every pair.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 import sys
 from pathlib import Path
 
@@ -22,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audit.conformance.cases import STEP_CASES, TRAINING_CASES
 from audit.policies.catalogue import default_policy
 from audit.procedure import run_audit
 from distinguishers.battery import default_battery
@@ -34,15 +29,10 @@ from mechanisms.pairs.neighbours import Neighbours, materialise
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from conformance.bugs import BUGS, LEAKS
-from conformance.classes import TENSORS, conformance_class
 from zoo.faults import Fault, zoo
 
 RISK = 0.05
 FORMS = ("gradients", "hidden")
-CASES = {**STEP_CASES, **TRAINING_CASES}
-RIGHT = "right:"
-"""Before the name of a pair on which the right library is audited."""
 
 
 def judged(outputs: int, *, replay: bool) -> int:
@@ -86,16 +76,6 @@ def found(name: str, form: str, replay: bool, seeds: range, outputs: int, *, rig
     return violations(step, pair, fault.claim, replay, seeds, outputs)
 
 
-def found_by_conformance(name: str, replay: bool, seeds: range, outputs: int) -> int:
-    """The same for a bug of conformance's JAX library, or for the right one on a pair."""
-    bug, case = ("", name.removeprefix(RIGHT)) if name.startswith(RIGHT) else (name, BUGS[name].shows)
-    stated = CASES[case]
-    own = conformance_class("jax", bug)()
-    step = own._mechanism(stated.settings(), None if stated.steps == 1 else stated.steps)
-    pair = stated.neighbours(tuple(map(math.prod, TENSORS.values())), "add_remove")
-    return violations(step, pair, stated.claim("add_remove"), replay, seeds, outputs)
-
-
 def violations(step: Mechanism, pair: Neighbours, claim: Claim, replay: bool, seeds: range, outputs: int) -> int:
     """Seeds in which an audit of so many outputs ends in a violation."""
     trials, found = judged(outputs, replay=replay), 0
@@ -116,22 +96,8 @@ def main() -> None:
     options.add_argument("--outputs", type=int, default=1000)
     options.add_argument("--first-seed", type=int, default=0)
     options.add_argument("--only", nargs="*", default=())
-    options.add_argument("--conformance", action="store_true")
     given = options.parse_args()
     seeds = range(given.first_seed, given.first_seed + given.seeds)
-    if given.conformance:
-        print("| bug | pair | battery | with a replay |\n|---|---|---:|---:|", flush=True)
-        for name in given.only or [
-            *(bug for bug, told in BUGS.items() if told.verdict == LEAKS),
-            *map(RIGHT.__add__, CASES),
-        ]:
-            row = [found_by_conformance(name, replay, seeds, given.outputs) for replay in (False, True)]
-            pair = name.removeprefix(RIGHT) if name.startswith(RIGHT) else BUGS[name].shows
-            print(
-                f"| {'none' if name.startswith(RIGHT) else f'`{name}`'} | {pair} | {' | '.join(map(str, row))} |",
-                flush=True,
-            )
-        return
     print("| bug | gradients: battery | replay | hidden: battery | replay | right twin, replay | hidden, replay |")
     print("|---|---:|---:|---:|---:|---:|---:|", flush=True)
     for name in given.only or [fault.name for fault in zoo()]:

@@ -44,8 +44,6 @@ class SubsampledGaussianConformance:
       divisor: public constant by which the sum is divided. One that depends on the data is a leak.
       trials: outputs that each audit judges; by default 10,000, or what ``--dp-audit-trials`` says.
       relation: which neighbours the audits use.
-      replay: whether each audit first runs the step on both datasets with the same draws and reads outputs along the
-        direction in which the record moves them. NumPy's draws cannot be repeated: there it changes nothing.
 
     Examples:
       >>> import jax, jax.numpy as jnp
@@ -68,7 +66,6 @@ class SubsampledGaussianConformance:
     divisor = 1.0
     trials: int | None = None
     relation: Relation = "add_remove"
-    replay = False
 
     def make_step(self, *, rate: float, clip: float, noise_multiplier: float) -> Callable[..., Any]:
         """One step of the implementation under audit."""
@@ -119,15 +116,12 @@ class SubsampledGaussianConformance:
         return LibraryStep(step=made, form=form, library=self.library, settings=settings)
 
     def _audit(self, dp_audit: Any, case: Case) -> None:
-        from distinguishers.battery import default_battery
-
         mechanism = self._mechanism(case.settings(), None if case.steps == 1 else case.steps)
         pair = case.neighbours(self._sizes(), self.relation)
         if math.isnan(case.length) and self.library != "jax":
             _skip_where_refused(mechanism, pair.with_record)
         trials = case.trials(dp_audit.trials(self.trials))
-        scores = default_battery(pair, mechanism=mechanism, replay=True) if self.replay else None
-        dp_audit(mechanism, pair, scores, claim=case.claim(self.relation), trials=trials)
+        dp_audit(mechanism, pair, claim=case.claim(self.relation), trials=trials)
 
     def _compare(self, dp_audit: Any, steps: int | None) -> None:
         import numpy as np

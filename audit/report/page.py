@@ -22,7 +22,7 @@ from audit.report.drawings import drawing, drawn
 from audit.report.escaping import as_html, shown, visible
 from audit.report.given import judged_scores, source
 from audit.report.promises import covered
-from audit.report.repeat import NOT_REPEATABLE, command_of, program
+from audit.report.repeat import NOT_REPEATABLE, command_of
 from audit.report.spent import spent
 from audit.report.story import consequence, outcome, remedy, story
 from audit.report.table import proven_delta, proven_epsilon, readable, readable_p_value
@@ -45,7 +45,6 @@ class Entry:
     remedy: str
     command: str
     """What repeats this audit; empty where no suite has it."""
-    program: str
     members: tuple[str, ...]
     """Scores that are drawn."""
 
@@ -124,7 +123,6 @@ def _entry(record: AuditRecord, command: str, *, unjudged: bool) -> Entry:
         consequence=consequence(record, most),
         remedy=remedy(record),
         command=visible(command_of(record, command)),
-        program=program(record),
         members=tuple(grid.member for grid in drawn(record, unjudged=unjudged)),
     )
 

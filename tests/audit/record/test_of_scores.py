@@ -232,24 +232,6 @@ def test_what_a_float_cannot_hold_is_tied_and_never_exchanged(tmp_path):
     assert one_column("scores", load_scores(str(tmp_path / "long.csv"))).tolist() == [1.0, np.inf, -np.inf, 2.0]
 
 
-@pytest.mark.parametrize("target", ["verdict", None])
-def test_what_repeats_it_gives_the_same(saved, tmp_path, target):
-    more = () if target is None else ("--target", target)
-    bound(saved, *more, "--threshold", "1.5", "--out", str(tmp_path), "--quiet")
-    (record,) = audit.load_records(tmp_path / "records.json")
-    from audit.report.repeat import program
-
-    names = {"without": WITHOUT, "with_record": WITH}
-    exec(program(record), names)
-    again = as_record(names["answer"])
-    assert (again.numbers, again.points, again.grids, again.key) == (
-        record.numbers,
-        record.points,
-        record.grids,
-        record.key,
-    )
-
-
 @pytest.mark.parametrize(
     ("more", "says"),
     [

@@ -9,7 +9,6 @@ import shutil
 import numpy as np
 import pytest
 
-import audit
 import distinguishers
 import guarantees
 import mechanisms
@@ -19,14 +18,12 @@ from audit.diagnosis.cause_sentences import answer
 from audit.procedure import run_audit
 from audit.record.derive import claim_part
 from audit.record.direction import direction
-from audit.record.of_one_run import as_record
-from audit.record.record import Part, SuitePart
+from audit.record.record import SuitePart
 from audit.report.ceiling import ceiling
 from audit.report.drawings import MOST_POINTS, drawing
 from audit.report.latex import methods
 from audit.report.look_again import look_again
 from audit.report.page import MOST_OPEN, write_report
-from audit.report.repeat import program
 from audit.report.statement import model_card, statement
 from audit.report.story import consequence, outcome, remedy, story
 from audit.trials.keys import key_from_seed
@@ -229,28 +226,6 @@ def test_the_point_at_which_the_claim_broke_is_drawn(violation):
     assert drawing(dataclasses.replace(violation, violated_at=None), None)["tradeOff"]["violated"] is None
 
 
-def test_a_program_that_repeats_names_what_the_score_supposes(violation):
-    assert "score = distinguishers.likelihood_ratio(step, pair)\n" in program(violation)
-    reads = violation.distinguisher.parameters
-    supposed = dict(reads["mechanism"], noise_multiplier=2.0)
-    other = dataclasses.replace(violation.distinguisher, parameters={**reads, "mechanism": supposed})
-    told = program(dataclasses.replace(violation, distinguisher=other))
-    assert "likelihood_ratio(mechanisms.gaussian_mechanism(noise_multiplier=2.0" in told
-
-
-def test_a_program_that_repeats_imports_what_the_face_does_not_show(violation):
-    step, pair = (Part(name=name, parameters={"clip": 1.0}) for name in ("collapsed_round", "orthogonal_pair"))
-    supposed = {"mechanism": {"kind": "collapsed_round", "rate": 0.5}}
-    score = dataclasses.replace(violation.distinguisher, parameters=supposed)
-    told = program(dataclasses.replace(violation, mechanism=step, neighbours=pair, distinguisher=score))
-    imports, calls = told.split("\n\n", 1)
-    names: dict[str, object] = {}
-    exec(imports, names)
-    assert {"collapsed_round", "orthogonal_pair"} <= set(names)
-    assert "step = collapsed_round(clip=1.0)\npair = orthogonal_pair(clip=1.0)\n" in calls
-    assert "score = distinguishers.likelihood_ratio(collapsed_round(rate=0.5))\n" in calls
-
-
 def test_a_score_that_is_the_same_in_every_trial_is_not_the_first_that_is_drawn(violation, tmp_path):
     (shown,) = violation.grids
     same = dataclasses.replace(shown, member="the same", edges=(0.0,) * len(shown.edges))
@@ -420,15 +395,3 @@ def test_a_real_browser_finds_labels_contrast_and_the_keyboard(violation, tmp_pa
         page.keyboard.press("Enter")
         assert page.evaluate("document.querySelector('#a1').open") is False
         chromium.close()
-
-
-def test_one_training_is_repeated_by_judging_its_scores():
-    rng = np.random.default_rng(0)
-    included = rng.random(200) < 0.5
-    claim = guarantees.gaussian(mu=1.0)
-    found = audit.one_run(included + rng.normal(size=200), included, claim=claim, risk=0.05, delta=1e-5, seed=7)
-    again = program(as_record(found))
-    names = {"scores": included + np.zeros(200), "included": included}
-    exec(again, names)
-    assert names["answer"].seed == 7
-    assert names["answer"].claim.describe() == claim.describe()

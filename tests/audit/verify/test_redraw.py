@@ -19,7 +19,6 @@ from audit.policies.fixed import Fixed
 from audit.procedure import run_audit
 from audit.record.record import Part
 from audit.record.stored import load_records, save_records
-from audit.report.repeat import program
 from audit.suites.build import build, catalogue
 from audit.suites.read import parse_suite
 from audit.suites.run import run_suite
@@ -277,8 +276,6 @@ def test_code_whose_seed_is_the_clock_is_not_called_wrong(tmp_path, monkeypatch,
 def test_collapsed_rounds_are_drawn_again(tmp_path):
     record, check = again(FAST, tmp_path)
     assert check.state == "right", check.says
-    assert "mechanisms.many_rounds(sampler=" in program(record)
-    assert ").collapsed()\n" in program(record)
     moved = dataclasses.replace(record.grids[0], without=record.grids[0].without[::-1])
     assert redrawn(dataclasses.replace(record, grids=(moved,))).state == "wrong"
     ordered = dataclasses.replace(record.mechanism, name="command_step", parameters={"command": ["touch", "x"]})
