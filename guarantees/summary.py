@@ -325,7 +325,7 @@ def summarise(
         recommendation=(
             f"mu-GDP is a faithful summary: {shown}, regret {off:.2g} < {FAITHFUL_REGRET:g}"
             if faithful
-            else f"report the profile instead of {shown}"
+            else f"Report epsilon at several deltas instead of {shown}"
             + (f": regret {off:.2g} >= {FAITHFUL_REGRET:g}" if np.isfinite(mu) else ": no finite mu holds there")
         ),
         epsilons=tuple((found.delta, found.epsilon) for found in ranges),

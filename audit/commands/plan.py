@@ -11,7 +11,6 @@ from audit.commands.json_output import print_json
 from audit.commands.run import suite_of
 from audit.report.durations import duration
 from audit.suites.exit_codes import EXIT_BAD_INPUT, EXIT_EXPECTED
-from audit.suites.parts import names_functions
 from audit.suites.suite import AuditSpec, SuiteError
 from audit.trials.disk_cache import keep_compiled, laws_kept
 from guarantees.numerics.rounding import at_most
@@ -33,11 +32,6 @@ def execute(arguments: argparse.Namespace) -> int:
     if not 0 < arguments.power < 1:
         raise SuiteError(f"--power must lie between 0 and 1, got {arguments.power}.")
     suite = suite_of(arguments)
-    own = sum(map(names_functions, suite.audits))
-    if own and not arguments.run_code and not arguments.quiet:
-        # what follows imports JAX; this is known before
-        named = f"{own} of {len(suite.audits)} audits name functions of yours"
-        print(f"{named}, which plan runs with --run-code only.", file=sys.stderr, flush=True)
     from audit.report.escaping import printable
     from audit.report.story import listed
     from audit.suites.build import build_suite, catalogue, only_installed

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -136,8 +137,9 @@ def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable
         print("\n".join(said).replace("run SUITE", f"run {_named(arguments)}"))
         # where the two lines of what to do are about something else, or too short for it
         again = look_again(open_ones) if (open_ones := [r for r in records if r.verdict == "inconclusive"]) else ""
-        if again not in " ".join(line.strip() for line in said):
-            print(again.replace("run SUITE", f"run {_named(arguments)}"))
+        shown = " ".join(line.strip() for line in said)
+        if left := [sentence for sentence in re.split(r"(?<=\.) ", again) if sentence not in shown]:
+            print(" ".join(left).replace("run SUITE", f"run {_named(arguments)}"))
         if len(records) < len(suite.audits):
             print(f"{len(records)} of the suite's {len(suite.audits)} audits, each with its part of the suite's risk.")
         print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")

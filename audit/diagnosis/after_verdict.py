@@ -285,13 +285,13 @@ def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
         advice = to_tell(record, gradients=True, loss=_takes_loss(mechanism))
         untold = not_asked(f"{reason} {advice}".rstrip(), code=NOT_TOLD if advice else NOT_ASKED)
         return (untold, *of_the_claim(asked, asked.risk))
-    if mechanism.kind == "vector" and signal.dimension - len(signal.basis) < 2:
+    if signal.dimension - len(signal.basis) < 2:
         few = NO_NOISE_ALONE.format(taken=len(signal.basis), dimension=signal.dimension)
         if mechanism.gradients_told is None:
             return (not_asked(few),)
         if signal.dimension <= FEWEST_COORDINATES:
             few = f"{counted(signal.dimension, 'released number')} cannot show the noise apart from the record's part."
-        return (not_asked(few, code=NOT_TOLD), *of_the_claim(asked, asked.risk))
+        return (not_asked(few, code=NOT_TOLD), *of_the_claim(asked, asked.risk, whole=asked.rounds == 1))
     clip, noise_multiplier, rate = stated(record)
     told = mechanism.gradients_told is None or rate_is_told(record)
     layout, (first, second) = asked.sides.layout(), asked.outputs(signal.dimension)

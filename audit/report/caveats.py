@@ -11,6 +11,7 @@ from audit.report.diagnoses import asked
 from audit.report.half_noise import half_noise_trials
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
+MAKE_IT_KNOWN = "To make it known, pass gradients= (or loss= for torch_training and jax_training)."
 CLOSE_TO_THE_RISK = 0.1
 """Share of the risk above which a p-value is close to it."""
 
@@ -80,8 +81,15 @@ def learned_note(record: AuditRecord) -> str:
     more = "" if trials is None else f" Along a known one {_half_noise(record, trials)}; a learned one needs more."
     return (
         f"the direction in which the record moves the release was only learned, from {record.fit_trials:,} fit "
-        f"trials.{more} To make it known, pass gradients= (or loss= for torch_training and jax_training)."
+        f"trials.{more} {MAKE_IT_KNOWN}"
     )
+
+
+def what_shows_more(record: AuditRecord) -> str:
+    """Without a violation: what to tell an audit that only learned a direction, and which pair to audit next."""
+    learned = record.verdict != "violation" and only_learned(record)
+    told = f"The direction in which the record moves the release was only learned. {MAKE_IT_KNOWN}" if learned else ""
+    return f"{told} {second_pair(record)}".strip()
 
 
 def trials_note(record: AuditRecord) -> str:

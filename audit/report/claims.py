@@ -112,7 +112,8 @@ def print_claims(claims: list[Claim], summaries: list[Summary]) -> None:
         table.add_row(name, *(row[name] for row in rows))
     console.print(table)
     for claim, summary in zip(claims, summaries, strict=True):
-        console.print(f"{claim.describe()}: {summary.recommendation}.", highlight=False)
+        whose = f"{claim.describe()}: " if len(claims) > 1 else ""
+        console.print(f"{whose}{summary.recommendation}.", highlight=False)
     for line in shuffled_answer(claims, summaries):
         console.print(line, highlight=False)
 

@@ -119,9 +119,13 @@ def suspects(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
 
 
 def in_a_row(said: list[str]) -> str:
-    """Answers as sentences of one text, the first behind a colon; a place stays as it is spelled."""
-    later = (one if re.match(r"\S+:\d+: ", one) else one[:1].upper() + one[1:] for one in said[1:])
-    return " ".join([*said[:1], *later])
+    """Answers as sentences of one text, the first behind a colon."""
+    return " ".join([*said[:1], *map(as_a_sentence, said[1:])])
+
+
+def as_a_sentence(says: str) -> str:
+    """With a capital; a place stays as it is spelled."""
+    return says if re.match(r"\S+:\d+: ", says) else says[:1].upper() + says[1:]
 
 
 def _is_untested(answer: Diagnosis) -> bool:

@@ -359,7 +359,7 @@ def _suspected(records: tuple[AuditRecord, ...]) -> list[str]:
 
 def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
     """Audits that no other sentence names: violations that were expected, found or not, and those without an answer."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for verdict, words in (
         ("violation", "Violations, as expected"),
         ("inconclusive", "Inconclusive"),
@@ -370,10 +370,10 @@ def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
             told = record.conditions and verdict != "violation"
             if record.verdict == verdict and not told and (record.as_expected or verdict != "violation"):
                 why = f" ({_in_symbols(visible(record.reason).rstrip('.'))})" if verdict == "inconclusive" else ""
-                groups.setdefault(words + why, []).append(_short(visible(record.name)))
+                groups.setdefault((words, why), []).append(_short(visible(record.name)))
     missed = [one for one in records if one.ran and one.expect == "violation" != one.verdict]
-    groups["Expected violations that were not found"] = [_short(visible(one.name)) for one in missed]
-    return [f"{words}: {'; '.join(names)}." for words, names in groups.items() if names]
+    groups["Expected violations that were not found", ""] = [_short(visible(one.name)) for one in missed]
+    return [f"{words}: {'; '.join(names)}{why}." for (words, why), names in groups.items() if names]
 
 
 def bibtex(records: tuple[AuditRecord, ...]) -> str:

@@ -17,7 +17,7 @@ from audit.record.of_one_run import as_records
 from audit.record.record import AuditRecord
 from audit.report.caveats import learned_note, other_than_told, trials_note
 from audit.report.ceiling import Ceiling, ceiling, most_epsilon
-from audit.report.diagnoses import asked, but_for, heading, in_short, looks_wrong, remarks, untold
+from audit.report.diagnoses import as_a_sentence, asked, but_for, heading, in_short, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
 from audit.report.escaping import as_html, shown, visible
 from audit.report.given import judged_scores, source
@@ -159,8 +159,9 @@ def _without_kind(value: object) -> object:
 
 
 FILTERS: tuple[Callable[..., Any], ...] = (
-    *(asked, at_least, at_most, covered, distinguisher, heading, in_short, judged_scores, learned_note, looks_wrong),
+    *(as_a_sentence, asked, at_least, at_most, covered, distinguisher, heading, in_short, judged_scores, learned_note),
     *(
+        looks_wrong,
         most_epsilon,
         other_than_told,
         proven_delta,

@@ -39,7 +39,7 @@ ALL_RULES = {
     REPLAYED: (
         "LooksWrong",
         "warning",
-        "A replay of the code, or its outputs, show what the verdict does not; it does not change.",
+        "A replay of the code, or its outputs, show a fault that no trial proves. The verdict stays as it is.",
     ),
 }
 
@@ -97,8 +97,13 @@ def _log(results: list[dict[str, Any]], unrun: list[dict[str, Any]]) -> str:
 def _result(record: AuditRecord, place: str | None) -> dict[str, Any]:
     fingerprint = _fingerprint(record.name)
     record = shown(record)
-    said = record.violated_at.says if record.violated_at is not None else f"expected {readable(record.expect)}."
-    rest = [line for line in brief_lines(record)[1:] if not line.startswith("  broken:")]
+    told, said = "broken", f"expected a {record.expect}."
+    if record.violated_at is not None:
+        said = record.violated_at.says
+    elif record.verdict == "inconclusive":
+        told, said = "because", record.reason
+    # what a replay or the outputs show beside a verdict are results of their own
+    rest = brief_lines(record, but=(told, "replay", "hint"))[1:]
     message = "\n".join([f"{record.name}: {readable(record.verdict)}: {said}", *rest])
     return _of_rule(record.verdict, message, fingerprint, places_of(record, place))
 

@@ -62,7 +62,7 @@ class Stated:
         for claim in claims:
             found = claim.epsilon_range(self.delta)
             answer = self.leaked(found) if claim.name in LEAKS else self.promised(found)
-            said.append(Answer(says=f"{self}, by {claim.describe()}: {answer.says}.", code=answer.code))
+            said.append(Answer(says=f"{self}, judged by {claim.describe()}: {answer.says}.", code=answer.code))
         return said
 
     def if_shuffled(self, poisson: EpsilonRange, leak: EpsilonRange, guarantee: EpsilonRange) -> Answer:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
-from audit.report.caveats import again, close_call, ended_early, expected_not_found, second_pair
+from audit.report.caveats import again, close_call, ended_early, expected_not_found, what_shows_more
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import but_for, code_lines, depends, looks_wrong, suspects
 from audit.report.given import judged_scores
@@ -106,7 +106,7 @@ def remedy(record: AuditRecord) -> str:
     if record.verdict == "inconclusive" and record.one_run is not None:
         return "Do not read it as a pass. Train again with more canaries."
     if record.verdict == "inconclusive":
-        return f"Do not read it as a pass. {look_again([record])}"
+        return f"Do not read it as a pass. {look_again([record])} {what_shows_more(record)}".rstrip()
     if not record.ran:
         return "Fix what failed and run it again. Do not read it as a pass."
     if record.verdict == "no_violation_found":
@@ -120,7 +120,7 @@ def remedy(record: AuditRecord) -> str:
         lines = f", and let {_replay(record)}" if _of_the_user(record) else ""
         known = "" if record.exact_epsilon is None else f" {_known_leak(record)}"
         told = f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
-        return f"{told} {second_pair(record)}".rstrip()
+        return f"{told} {what_shows_more(record)}".rstrip()
     close = f" {_capital(note)}" if (note := ended_early(record) or close_call(record)) else ""
     first = "Check what is vouched for below first. If it holds, do" if record.conditions else "Do"
     return f"{first} not state this claim for this code: repair the code, or account for what it does.{close}"

@@ -8,8 +8,8 @@ from rich.table import Table
 
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
-from audit.report.caveats import close_call, ended_early, no_wrong_line, other_than_told, second_pair
-from audit.report.diagnoses import but_for, heading, looks_wrong, not_followed, untold
+from audit.report.caveats import close_call, ended_early, no_wrong_line, other_than_told, what_shows_more
+from audit.report.diagnoses import as_a_sentence, but_for, heading, looks_wrong, not_followed, untold
 from audit.report.escaping import shown
 from audit.report.repeat import NOT_REPEATABLE
 from audit.verdict.judgement import SMALLEST_RISK
@@ -100,13 +100,14 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         if record.claim.error_exceeds(record.report_delta):
             said.append(f"claimed epsilon {record.claim.epsilon_at(record.report_delta)}.")
         said += [] if record.violated_at is None else [record.violated_at.says]
-        said += [f"{heading(record)}: {says}" for says in looks_wrong(record.diagnoses)]
+        wrong = looks_wrong(record.diagnoses)
+        said += [f"{heading(record)}: {wrong[0]}", *map(as_a_sentence, wrong[1:])] if wrong else []
         said += [f"which line? {says}" for says in not_followed(record.diagnoses)]
         said += untold(record.diagnoses)
         said += [f"{other}."] if (other := other_than_told(record)) else []
         said += filter(None, (ended_early(record), close_call(record)))
         said += [NOT_REPEATABLE] if record.repeatable is False else []
-        said += [second_pair(record)] if record in told else []
+        said += [what_shows_more(record)] if record in told else []
         if any(said):
             alike.setdefault("\n  ".join(filter(None, said)), []).append(record.name)
     for said, names in alike.items():

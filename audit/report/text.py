@@ -62,13 +62,17 @@ BRIEF = ("broken", "line", "replay", "wrong", "hint", "claim", "proven", "guesse
 """What of a record is told where there is room for a few lines."""
 
 
-def brief_lines(record: AuditRecord) -> list[str]:
-    """What broke, where, what was claimed and proven; of a violation the rest only repeats or details it."""
+def brief_lines(record: AuditRecord, *, but: tuple[str, ...] = ()) -> list[str]:
+    """What broke, where, what was claimed and proven; of a violation the rest only repeats or details it.
+
+    ``but`` is what stands elsewhere.
+    """
     first, *rest = record_lines(record)
+    but += ("because",) if record.verdict == "violation" else ()
     kept, told = [first], False
     for line in rest:
         label = line[2:].partition(":")[0] if line[2:3] != " " else None
-        told = told if label is None else label in BRIEF and (label, record.verdict) != ("because", "violation")
+        told = told if label is None else label in BRIEF and label not in but
         kept += [line] if told else []
     return kept
 

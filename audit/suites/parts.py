@@ -172,12 +172,6 @@ def has_own_functions(spec: AuditSpec) -> bool:
     return any("kind" not in table for _, table in tables_of(spec))
 
 
-def names_functions(spec: AuditSpec) -> bool:
-    """Whether any part's table names a function of the user's, as far as its spelling tells."""
-    words = [word for _, table in tables_of(spec) for key, word in table.items() if key != "kind"]
-    return has_own_functions(spec) or any(isinstance(word, str) and ":" in word for word in words)
-
-
 def signature_of(function: Any) -> Mapping[str, inspect.Parameter]:
     """The parameters that a function names; none where Python cannot tell."""
     try:

@@ -63,7 +63,7 @@ def test_no_finite_mu_suits_a_curve_with_mass_at_infinity():
     assert claim.mu_star((0.01, 0.99)) < 10
     summary = claim.summary(deltas=(1e-2,))
     assert not summary.faithful
-    assert "report the profile" in summary.recommendation
+    assert "Report epsilon at several deltas instead of mu" in summary.recommendation
 
 
 def test_the_recommendation_follows_the_hundredth_rule():

@@ -428,7 +428,7 @@ def test_reports_tell_only_what_is_wrong_and_how_much_was_asked(record, tmp_path
         assert "one scale fits every trial" not in told
     for told in (page, text):
         assert "15 questions asked, at risk 0.01 together" in told
-    assert "epsilon &gt;=" in page.split("What looks wrong")[1]
+    assert "Epsilon &gt;=" in page.split("What looks wrong")[1]
 
 
 SUITE = """
@@ -582,15 +582,18 @@ def test_where_no_noise_multiplier_is_known_the_claim_alone_is_asked_too(family,
     assert looks_wrong(silent.diagnoses) == ["no cause was found, as far as could be asked."]
 
 
-def test_where_gradients_span_the_whole_output_the_claim_alone_is_asked_and_fewer_records_are_proposed():
+@pytest.mark.parametrize("steps", [1, 2])
+def test_where_gradients_span_the_whole_output_the_claim_alone_is_asked_and_fewer_records_are_proposed(steps):
     rows = np.eye(3, dtype=np.float32)
 
     def quiet(seed, gradients):
-        return gradients.sum(0) + 0.25 * np.random.default_rng(seed).standard_normal(3)
+        return gradients.sum(0) + 0.25 * np.random.default_rng(seed).standard_normal((steps, 3))
 
-    step = mechanisms.callable_step(quiet, clip=1.0, noise_multiplier=1.0, gradients=lambda rows: rows)
-    given = {"claim": guarantees.gaussian(mu=1.0), "trials": 600, "risk": 0.05, "key": KEY}
-    record = audit.run_audit(step, mechanisms.pair(rows[:2], rows), lambda output: output[2], **given)
+    step = mechanisms.callable_step(
+        quiet, clip=1.0, noise_multiplier=1.0, gradients=lambda rows: rows, releases="transcript"
+    )
+    given = {"claim": guarantees.gaussian(mu=1.0).compose(steps), "trials": 600, "risk": 0.05, "key": KEY}
+    record = audit.run_audit(step, mechanisms.pair(rows[:2], rows), lambda output: output[0, 2], **given)
     (reason,) = untold(record.diagnoses)
     assert "the gradients take up 3 of its 3. Audit a pair of fewer records" in reason
     assert any("noise deviations" in says for says in looks_wrong(record.diagnoses))

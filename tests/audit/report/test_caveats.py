@@ -11,9 +11,9 @@ from audit.bounds.joint import joint_p_value
 from audit.power.joint_power import jointly_refuting
 from audit.power.less_noise import LEVELS
 from audit.record.derive import claim_part
-from audit.record.diagnosis_answer import Diagnosis
+from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.record.record import SuitePart
-from audit.report.caveats import close_call, ended_early, learned_note, only_learned, trials_note
+from audit.report.caveats import close_call, ended_early, learned_note, only_learned, trials_note, what_shows_more
 from audit.report.half_noise import half_noise_trials
 from audit.report.page import write_report
 from audit.report.short_story import short_report
@@ -30,13 +30,25 @@ def renamed(record, *members):
     return dataclasses.replace(record, verdict="no_violation_found", violated_at=None, points=points, grids=grids)
 
 
-def test_a_learned_direction_is_told_and_a_known_one_is_not(violation):
+def test_a_learned_direction_is_told_and_a_known_one_is_not(violation, tmp_path, capsys):
     learned = renamed(violation, "learned", "learned direction 0")
     assert only_learned(learned)
     assert "only learned, from" in learned_note(learned)
     assert any(line.startswith("  learned: the direction in which the record moves") for line in record_lines(learned))
     for known in (renamed(violation, "projection", "learned"), renamed(violation, "learned", "learned record")):
-        assert learned_note(known) == ""
+        assert learned_note(known) == what_shows_more(known) == ""
+    print_table((learned,), suite_risk=0.05)
+    for said in (capsys.readouterr().out, write_report((learned,), tmp_path, title="Learned").read_text()):
+        assert "was only learned. To make it known, pass gradients=" in " ".join(said.split())
+
+
+def test_the_terminal_says_once_what_stands_before_several_lines(violation, capsys):
+    line = Diagnosis(question="?", wrong=True, says="it is wrong.", risk=0.0, assumes="nothing", code=f"{LINE}kind")
+    lines = tuple(dataclasses.replace(line, lines=(("step.py", number),)) for number in (3, 7))
+    print_table((dataclasses.replace(violation, verdict="no_violation_found", diagnoses=lines),), suite_risk=0.05)
+    said = capsys.readouterr().out
+    assert said.count("a replay of the code shows") == 1
+    assert "\n  step.py:7: it is wrong." in said
 
 
 def test_a_violation_close_to_the_risk_without_a_cause_is_to_be_confirmed(violation, tmp_path, capsys):

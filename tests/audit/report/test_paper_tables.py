@@ -86,7 +86,7 @@ def test_methods_say_why_audits_are_inconclusive_and_claim_no_epsilon_of_0(seven
     assert r"\varepsilon \ge 0$" not in said
     assert r"they prove no $\varepsilon$ above $0$ at $\delta = 10^{-5}$" in said
     why = "these trials miss half; with the best score 590 trials would be enough"
-    assert f"Inconclusive ({why}): {first.name}; b." in said
+    assert f"Inconclusive: {first.name}; b ({why})." in said
 
 
 def test_kinds_of_samples_are_listed_with_commas(seven, violation):

@@ -82,6 +82,11 @@ def test_what_a_replay_shows_beside_a_verdict_is_a_warning_at_the_line_of_code(v
     assert results(other)[0]["partialFingerprints"] != result["partialFingerprints"]
     assert results(dataclasses.replace(passed, diagnoses=())) == []
     assert [one["ruleId"] for one in results(dataclasses.replace(violation, diagnoses=(LINE,)))] == ["violation"]
+    unsure = dataclasses.replace(passed, verdict="inconclusive", reason="the trials are too few.")
+    said = [one["message"]["text"] for one in results(unsure)]
+    assert said[0].startswith(f"{unsure.name}: inconclusive: the trials are too few.\n")
+    assert ["less noise than stated" in text for text in said] == [False, True]
+    assert sum(text.count("too few") for text in said) == 1
 
 
 def test_an_expected_verdict_is_none(violation):

@@ -155,7 +155,7 @@ def test_a_stated_epsilon_is_answered_by_each_claim(capsys):
     assert cli.main([*words, "--stated", "2", "--json"]) == 1
     one, whole = (row["stated"] for row in json.loads(capsys.readouterr().out))
     assert one.endswith("it holds (epsilon is at most 0.06777).")
-    assert whole == "Stated epsilon 2 at delta 1e-05, by gaussian(mu=1): it is not promised (epsilon is 4.378)."
+    assert whole == "Stated epsilon 2 at delta 1e-05, judged by gaussian(mu=1): it is not promised (epsilon is 4.378)."
     assert cli.main([*words, "--stated", "2"]) == 1
     assert "it is not promised (epsilon is 4.378)." in capsys.readouterr().out
     (leak,) = Stated(epsilon=8.0, delta=1e-5).by_each([named("fixed_batch_shuffle", 1.0)])
