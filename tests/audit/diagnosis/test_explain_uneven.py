@@ -110,6 +110,25 @@ def test_a_tensor_with_less_noise_is_named_where_tensors_are_clipped_together(na
     assert "a noise multiplier of 0.1, but 1 is expected" in finding.says
 
 
+COUNTED = (1 - 0.5**2 / 5**2) ** -0.5
+"""The deviation for two tensors clipped together to 1, beside a count that moves by a half and has noise of 5."""
+
+
+def test_a_count_with_noise_of_its_own_is_not_clipped_together_with_the_tensors():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+    def step(seed, rows):
+        torch.manual_seed(seed)
+        rows = torch.as_tensor(rows)
+        norms = rows.norm(dim=1)
+        total = (rows / norms.clamp(min=1)[:, None]).sum(0)
+        w, b = (part + COUNTED * torch.randn(part.shape) for part in total.split([4, 2]))
+        count = ((norms < 1).float() - 0.5).sum()
+        return {"w": w, "b": b, "count": count + 5 * torch.randn(())}
+
+    assert not explain(mechanisms.callable_step(step), PAIR, key=jax.random.key(0), noise_multiplier=1.0).findings
+
+
 def test_pytorchs_deviation_that_is_told_is_that_of_the_line_that_is_named():
     step = torch_step({"w": 1.5, "b": 0.03}, own_bounds=True)
     (finding,) = explain(step, PAIR, key=jax.random.key(0), noise_multiplier=1.0).findings

@@ -129,12 +129,16 @@ def short_parts(runs: Sequence[Sequence[Event]], due: float) -> list[tuple[Event
 
     The runs have the record in different sizes. Where it moves all parts together by the same length in two of them,
     and one part by another, they are clipped together: one alone may be as long as all are now. Tensors with bounds
-    of their own may have noise of their own.
+    of their own may have noise of their own, and so may what the record always moves as far, as a number of records.
     """
     parts = _parts_of(runs[0])
     pairs = [(one, other) for place, one in enumerate(runs) for other in runs[place + 1 :]]
     together = next((one for one, other in pairs if _clipped_together(parts, one, other)), None)
-    if together is None or not is_uneven(together, due, parts):
+    if together is None:
+        return []
+    least = ALIKE * _length(parts, together)
+    parts = [part for part in parts if any(abs(part.length(run) - part.length(together)) > least for run in runs)]
+    if not is_uneven(together, due, parts):
         return []
     length, most = _length(parts, together), max(parts, key=lambda part: part.deviation)
     return [
