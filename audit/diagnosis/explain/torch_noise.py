@@ -65,6 +65,7 @@ def too_little(
     elif exceeds or apart:
         lead = places["origin"] if bounded is NOWHERE else bounded
         more = f"{sentences.too_far(stated.clip, own=own is not None) if exceeds else ''}{apart}"
+        times = cost.sensitivity / (stated.reach * stated.clip) if stated.clip else 0.0
         made = [place(one.numbers[-1].where) for one in cost.weights]
         if apart and len(made) > 1:
             lead = taken_apart(made)
@@ -75,13 +76,15 @@ def too_little(
         elif exceeds and not apart and (alone := each_alone(cost.weights, once_more)) is not None:
             lead, since = alone
             more += since
+        elif exceeds and not apart and (grown := _multiplied(cost.top.resized, times)) is not None:
+            lead, by = grown
+            more += f" (it is multiplied by {by:.4g} at {spelled(lead)})"
         elif exceeds and not apart and cost.top.measured and not cost.top.copied and "repeated" not in places:
             lead = place(cost.top.measured)
             more += f" (it is multiplied by a number that comes from {spelled(lead)})"
         elif exceeds and not apart and bounded is NOWHERE and cost.some_bounded:
             lead = place(cost.some_bounded)
             more += sentences.others_bounded(lead)
-        times = cost.sensitivity / (stated.reach * stated.clip) if stated.clip else 0.0
         # as many clipping norms as there are parts of the batch that hold it
         rightly = not cost.weights and abs(times - words["times"]) <= SLACK * times
         copied = place(cost.top.copied) if cost.top.copied else NOWHERE
@@ -152,6 +155,12 @@ def too_little(
         deviation=cost.own_deviation if uneven else cost.deviation,
         multiplier=cost.multiplier,
     )
+
+
+def _multiplied(factors: tuple[tuple[Any, float], ...], times: float) -> tuple[Place, float] | None:
+    """The number by which a bounded record is multiplied, where that is how many times too far it moves the sum."""
+    found = [(place(where), by) for where, by in factors if abs(by - times) <= SLACK * times]
+    return found[-1] if found and abs(math.prod(by for _, by in factors) - times) <= SLACK * times else None
 
 
 def _summed(times: float, drawn: int) -> str:

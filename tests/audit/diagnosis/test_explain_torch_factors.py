@@ -169,3 +169,51 @@ def test_a_part_that_is_not_clipped_is_named_where_the_others_are():
     (found,) = explained(step).findings
     assert found.lines[0] == (__file__, start + len(source) - 1)
     assert "and this one is not" in found.says
+
+
+RATE = 0.5
+
+
+def bounded(rows):
+    return rows * (CLIP / rows.norm(dim=1, keepdim=True)).clamp(max=1.0)
+
+
+def each_over_the_rate(rows):
+    return (bounded(rows) / RATE).sum(0)  # wrong
+
+
+def sum_over_the_rate(rows):
+    total = bounded(rows).sum(0)
+    return total * (1 / RATE)  # wrong
+
+
+def one_by_one(rows):
+    total = torch.zeros(sum(PARTS))
+    for row in bounded(rows):
+        total.add_(row, alpha=1 / RATE)  # wrong
+    return total
+
+
+def weighed_by_the_rate(rows):
+    weight = torch.tensor(1 / RATE)
+    return torch.stack([weight * row for row in bounded(rows)]).sum(0)  # wrong
+
+
+@pytest.mark.parametrize("total_of", [each_over_the_rate, sum_over_the_rate, one_by_one, weighed_by_the_rate])
+def test_a_number_by_which_bounded_records_are_multiplied_is_named(total_of):
+    def step(seed, data):
+        torch.manual_seed(seed)
+        return total_of(data) + CLIP * NOISE * torch.randn(sum(PARTS))
+
+    source, start = inspect.getsourcelines(total_of)
+    (found,) = explained(step).findings
+    assert found.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text)), found
+    assert "it is multiplied by 2 at" in found.says
+
+
+def test_noise_for_records_that_are_multiplied_is_left_alone():
+    def step(seed, data):
+        torch.manual_seed(seed)
+        return sum_over_the_rate(data) + CLIP * NOISE / RATE * torch.randn(sum(PARTS))
+
+    assert not explained(step).suspicions

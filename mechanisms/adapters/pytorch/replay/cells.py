@@ -18,7 +18,7 @@ PURGE_EVERY = 4096
 EITHER = ("data", "ragged", "summed", "mixed", "bent", "bounded", "copied", "left", "left_sum", "noised", "drowned")
 EITHER += ("changed", "carried", "divided", "stepped", "shared", "drawn", "uneven", "scaled", "released", "opaque")
 """What a storage has of the part that was written, or else of the rest."""
-BESIDE = {"mixed_by": "mixed", "bent_sum": "bent", "each": "bounded", "scale_of": "scaled"}
+BESIDE = {"mixed_by": "mixed", "bent_sum": "bent", "each": "bounded", "resized": "bounded", "scale_of": "scaled"}
 """What goes with some of that."""
 ROUNDING = 1e-6
 """Share of a variance by which two that are the same may differ."""
@@ -56,6 +56,7 @@ class Event:
     copied: Stack = ()
     divided: Divided | None = None
     each: bool = False
+    resized: tuple[tuple[Stack, float], ...] = ()
     sized: tuple[Stack, ...] = ()
     uneven: Stack = ()
     weights: tuple[Weight, ...] = ()
@@ -117,6 +118,8 @@ class Cell:
     """The last of them."""
     each: bool = False
     """Whether that one bounds every coordinate by itself."""
+    resized: tuple[tuple[Stack, float], ...] = ()
+    """Where it was multiplied by a number after that, and by which."""
     measured: Stack = ()
     """Where the number was made by which records were multiplied there, if it is not known how."""
     joined: Stack = ()

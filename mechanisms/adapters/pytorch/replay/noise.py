@@ -12,8 +12,9 @@ from torch.utils._pytree import tree_map
 
 from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, independent, of_terms
 from mechanisms.adapters.pytorch.replay import noise
-from mechanisms.adapters.pytorch.replay.cells import Operation
+from mechanisms.adapters.pytorch.replay.cells import Cell, Operation
 from mechanisms.adapters.pytorch.replay.draws import UNIFORM
+from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.storages import laid, nothing, seen, tensors_among
 
 ORTHOGONAL = 1e-4
@@ -247,3 +248,12 @@ def multiple(done: Operation) -> float | None:
         if isinstance(one, torch.Tensor) and one.numel() == 1 and not getattr(done.cell(one), "data", False):
             return float(one)
     return None
+
+
+def resized(done: Operation, own: Cell) -> tuple[tuple[Stack, float], ...]:
+    """Where what ``own`` tells of has been multiplied by a number after it was bounded, and by which."""
+    factor = multiple(done)
+    if not factor or (done.name in noise.ADDING and done.cell(done.args[1]) is not own):
+        return own.resized
+    factor = 1 / factor if done.name == "mean" or done.name.startswith("div") else factor
+    return own.resized if factor == 1 else (*own.resized, (done.where, factor))

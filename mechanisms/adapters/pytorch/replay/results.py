@@ -311,6 +311,7 @@ class Results:
         last = next((cell for cell in reversed(own) if cell.bounded), None)
         if last is not None:
             found.bounded, found.each, found.measured = last.bounded, last.each, last.measured
+            found.resized = noise.resized(done, last)
         summed = next((cell.summed for cell in own if cell.summed), ())
         if backward:
             self.backward.add(done.where)
@@ -327,6 +328,7 @@ class Results:
             shared &= self.ledger.bend(done, summed)
             found.bends |= {done.where}
             found.bounded, found.each, found.measured = done.where, done.name in CLAMPING, measured(done)
+            found.resized = ()
             found.drowned = done.where if found.noised else ()
         if torch._C._current_graph_task_id() != -1:
             # a model bends gradients on their way and bounds none
