@@ -91,7 +91,7 @@ CAUSES = {
     "one_draw": "one draw is used for all of them",
     "reads_dataset": "its scale depends on the dataset",
     "other_steps": "later steps have less noise than the first, or count the record for more or more often",
-    "record_redrawn": "the record's own gradient is drawn again in every trial",
+    "record_redrawn": "what the record adds is drawn again in every trial",
     "release_clipped": "the sum is clipped or normalised after the noise is added, which bounds no record on its own",
     "release_rounded": "the release is rounded after the noise",
     "rows_no_gradients": "the rows of the dataset are not the gradients (state gradients= to have those compared)",

@@ -34,8 +34,8 @@ def constant_release(sides: BothSides, key: jax.Array, deadline: float | None) -
     found = answer(
         "constant",
         wrong=True,
-        measured=f"the release is constant: {len(rows)} fresh outputs are equal, with the record and without it. It "
-        "neither varies with the seed nor depends on the data; check that the function returns what it trained",
+        measured=f"the release is constant: {len(rows)} fresh outputs are equal, with the record and without it. This "
+        "pair shows nothing of the noise; if others do not either, check that the function reads its seed and dataset",
         risk=0.0,
         assumes="nothing: no trial tests it and it decides no verdict",
     )

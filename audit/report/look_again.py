@@ -24,7 +24,7 @@ MOST_NAMED = 2
 def look_again(records: Sequence[AuditRecord]) -> str:
     """What to type after too few trials, how long it takes, who pays for another look, and what needs fewer."""
     if all(any(answer.code == CONSTANT for answer in record.diagnoses) for record in records):
-        return "Every release was the same, on both datasets: check that the code returns what it trained."
+        return "Every release was the same, on both datasets: use another pair, or check what the code reads."
     if all(record.reason.startswith(ONE_PLACE) for record in records):
         return "More trials would not help: use another score, or other thresholds."
     needed, look = max(record.trials_needed or 0 for record in records), max(record.look for record in records)

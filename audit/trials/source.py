@@ -83,7 +83,7 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
         raise MechanismError(
             f"{name!r} gives outputs of different shapes on the two datasets, which already tells them apart: "
             f"{without.told} without the record, {with_record.told} with it. Release something whose shape does not "
-            "depend on the number of records, such as a sum instead of a row per record."
+            "depend on the records: a sum and no row per record, or counts of all values and not of those that occur."
         )
     return without
 

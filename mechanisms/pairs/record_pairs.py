@@ -168,6 +168,9 @@ def _differing(without: Any, with_record: Any, relation: str) -> int:
         return -1
     counted = collections.Counter(first), collections.Counter(second)
     gone, new = counted[0] - counted[1], counted[1] - counted[0]
+    if not gone and not new:
+        order = "" if first == second else " in another order"
+        raise ValueError(f"{relation} neighbours differ in one record; these hold the same records{order}.")
     if gone.total() != (relation != "add_remove") or new.total() != 1:
         raise ValueError(
             f"{relation} neighbours differ in one record; {gone.total()} of these are only in the first dataset and "

@@ -79,7 +79,8 @@ def test_columns_keep_their_type():
     [
         (lambda: mechanisms.pair(IMAGES, IMAGES[:3]), "must differ in size by 1, with_record the larger"),
         (lambda: mechanisms.pair(IMAGES[:3], IMAGES + 1), "differ in one record; 3 of these are only in the first"),
-        (lambda: mechanisms.pair(IMAGES, IMAGES.copy(), relation="substitution"), "0 only in the second"),
+        (lambda: mechanisms.pair(IMAGES, IMAGES.copy(), relation="substitution"), r"hold the same records\."),
+        (lambda: mechanisms.pair(IMAGES, IMAGES[::-1], relation="substitution"), "the same records in another order"),
         (lambda: mechanisms.pair(IMAGES[[0, 1]], IMAGES[[1, 2]], relation="substitution"), "in the same order"),
         (lambda: mechanisms.pair(IMAGES[:3], IMAGES, relation="add"), "relation must be one of"),
         (lambda: mechanisms.pair([IMAGES, 1], [IMAGES, 1]), "a list is a list of records"),
