@@ -13,6 +13,7 @@ from scipy.special import ndtr
 
 import guarantees
 from guarantees import shuffling
+from guarantees.numerics.root import root
 from guarantees.shuffling.isolated import IsolatedShuffleLaw
 from papers.item import Aside, Item
 
@@ -30,6 +31,28 @@ MOST_NOISE = 0.1
 def rounds(delta: float, noise: float, exact: bool | str) -> float:
     """Rounds from which Theorem 4.1 (or the exact curve) gives at most ``delta``."""
     return float(guarantees.rounds_needed(delta=delta, noise_multiplier=noise, exact=exact))  # type: ignore[arg-type]
+
+
+def largest_noise_multiplier(delta: float) -> float:
+    """Largest sigma at which (3) implies (4): ``delta = (2/3)(1/2 - Phi(-(e^(1/s^2)-1)/2))``. [vandijk2026, 4.1]"""
+    return root(lambda s: largest_delta(s) - delta, 0.2, 1e4, absolute=1e-13)
+
+
+def largest_delta(noise: float) -> float:
+    """Largest delta at which (3) implies (4) for this sigma. [vandijk2026, section 4.1]"""
+    return float(2 / 3 * (0.5 - ndtr(-np.expm1(1 / noise**2) / 2)))
+
+
+def coefficient_ratio(noise: float) -> float:
+    """Symmetrised Poisson coefficient over shuffling's, which falls from sqrt(2) to 1: figure 2, right."""
+    poisson = shuffling.poisson_mu(rounds=2, noise_multiplier=noise, symmetrised=True) * math.sqrt(2)
+    return float(poisson / shuffling.shuffle_mu(rounds=2, noise_multiplier=noise))
+
+
+def coefficient_ratio_midpoint() -> float:
+    """Noise multiplier at which ``coefficient_ratio`` is halfway, ``(1 + sqrt 2)/2``."""
+    middle = (1 + math.sqrt(2)) / 2
+    return root(lambda noise: coefficient_ratio(noise) - middle, 0.5, 5.0, absolute=1e-13)
 
 
 def items() -> Iterator[Item]:
@@ -113,28 +136,28 @@ def _remarks() -> Iterator[Item]:
         section="4.1",
         what="largest sigma",
         printed="3.71",
-        ours=lambda: shuffling.largest_noise_multiplier(delta=0.01),
+        ours=lambda: largest_noise_multiplier(0.01),
     )
     yield Item(
         where="Interpretation, sigma 1",
         section="4.1",
         what="largest delta",
         printed="0.20",
-        ours=lambda: shuffling.largest_delta(noise_multiplier=1.0),
+        ours=lambda: largest_delta(1.0),
     )
     yield Item(
         where="Figure 2 right",
         section="5",
         what="sigma at which the ratio of the coefficients is midway",
         printed="≈1.668",
-        ours=shuffling.coefficient_ratio_midpoint,
+        ours=coefficient_ratio_midpoint,
     )
     yield Item(
         where="Figure 2 right",
         section="5",
         what="the ratio there",
         printed="≈1.207",
-        ours=lambda: shuffling.coefficient_ratio(noise_multiplier=shuffling.coefficient_ratio_midpoint()),
+        ours=lambda: coefficient_ratio(coefficient_ratio_midpoint()),
     )
     for noise, limit in ((0.1, "√2"), (1000.0, "1")):
         yield Item(
@@ -143,7 +166,7 @@ def _remarks() -> Iterator[Item]:
             what=f"the ratio of the coefficients at sigma {noise:g}",
             printed=limit,
             tolerance=1e-3,
-            ours=functools.partial(shuffling.coefficient_ratio, noise_multiplier=noise),
+            ours=functools.partial(coefficient_ratio, noise),
         )
     yield Item(
         where="Shuffling a factor closer than Poisson, low noise",

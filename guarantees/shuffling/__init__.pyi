@@ -1,10 +1,6 @@
 from guarantees.shuffling.adaptive import adaptive_shuffle as adaptive_shuffle
 from guarantees.shuffling.berry_esseen import BerryEsseenBound as BerryEsseenBound
-from guarantees.shuffling.berry_esseen import coefficient_ratio as coefficient_ratio
-from guarantees.shuffling.berry_esseen import coefficient_ratio_midpoint as coefficient_ratio_midpoint
 from guarantees.shuffling.berry_esseen import edgeworth_cdf as edgeworth_cdf
-from guarantees.shuffling.berry_esseen import largest_delta as largest_delta
-from guarantees.shuffling.berry_esseen import largest_noise_multiplier as largest_noise_multiplier
 from guarantees.shuffling.berry_esseen import poisson_mu as poisson_mu
 from guarantees.shuffling.berry_esseen import rounds_needed as rounds_needed
 from guarantees.shuffling.berry_esseen import shuffle_berry_esseen as shuffle_berry_esseen

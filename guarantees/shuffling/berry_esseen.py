@@ -7,9 +7,8 @@ import dataclasses
 import numpy as np
 from scipy.special import ndtr
 
-from guarantees.checks import AboveZero, Positive, Share, checked, require
+from guarantees.checks import Positive, Share, checked, require
 from guarantees.numerics.array import Array
-from guarantees.numerics.root import root
 from guarantees.numerics.search import first
 from guarantees.shuffling.isolated import true_rounds_needed
 
@@ -76,22 +75,6 @@ def poisson_mu(*, rounds: float, noise_multiplier: float, epochs: float = 1, sym
     one_way = np.expm1(1 / s**2)
     both = 2 * (np.exp(1 / s**2) * ndtr(1.5 / s) + 3 * ndtr(-0.5 / s) - 2)
     return float(np.sqrt(epochs * (both if symmetrised else one_way) / rounds))
-
-
-@checked
-def coefficient_ratio(*, noise_multiplier: float) -> float:
-    """Symmetrised Poisson coefficient over shuffling's: the right panel of figure 2. [vandijk2026]
-
-    Falls from sqrt(2) to 1; it compares a symmetrised with a one-directional coefficient, so it is no advantage.
-    """
-    poisson = poisson_mu(rounds=2, noise_multiplier=noise_multiplier, symmetrised=True) * np.sqrt(2)
-    return float(poisson / shuffle_mu(rounds=2, noise_multiplier=noise_multiplier))
-
-
-def coefficient_ratio_midpoint() -> float:
-    """Noise multiplier at which ``coefficient_ratio`` is halfway, ``(1 + sqrt 2)/2``. [vandijk2026, figure 2]"""
-    middle = (1 + np.sqrt(2)) / 2
-    return root(lambda s: coefficient_ratio(noise_multiplier=s) - middle, 0.5, 5.0, absolute=1e-13)
 
 
 @checked
@@ -187,19 +170,6 @@ def _theorem_rounds(delta: float, noise_multiplier: float) -> int:
         require("delta", high < 2**200, "reachable by theorem 4.1 at this noise_multiplier", delta)
         low, high = high, 2 * high
     return first(enough, low, high)
-
-
-@checked
-def largest_noise_multiplier(*, delta: float) -> float:
-    """Largest sigma at which (3) implies (4): ``delta = (2/3)(1/2 - Phi(-(e^(1/s^2)-1)/2))``. [vandijk2026, 4.1]"""
-    require("delta", 0 < delta < 1 / 3, "in (0, 1/3)", delta)
-    return root(lambda s: 2 / 3 * _ceiling(s) - delta, 0.2, 1e4, absolute=1e-13)
-
-
-@checked
-def largest_delta(*, noise_multiplier: AboveZero) -> float:
-    """Largest delta at which (3) implies (4) for this sigma. [vandijk2026, section 4.1]"""
-    return 2 / 3 * _ceiling(noise_multiplier)
 
 
 @checked

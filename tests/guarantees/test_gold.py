@@ -15,6 +15,7 @@ import guarantees
 from audit.bounds.clopper_pearson import ErrorCounts, delta_lower_bound, epsilon_lower_bound, limits
 from guarantees.shuffling import berry_esseen
 from guarantees.shuffling.max_coordinate import fixed_point_separation
+from papers import shuffled
 
 ENTRIES = json.loads((Path(__file__).parent.parent / "data" / "gold.json").read_text())
 NORMALISERS = {
@@ -155,9 +156,9 @@ VALUES = {
     "M_closed": lambda p: guarantees.rounds_needed(delta=p["delta"], noise_multiplier=p["sigma"], exact=False),
     "M_exact": lambda p: guarantees.rounds_needed(delta=p["delta"], noise_multiplier=p["sigma"], exact=True),
     "delta_thm41": lambda p: guarantees.shuffle_berry_esseen(rounds=p["M"], noise_multiplier=p["sigma"]).delta,
-    "sigma_max_for_delta": lambda p: berry_esseen.largest_noise_multiplier(delta=p["delta"]),
-    "delta_max_for_sigma": lambda p: berry_esseen.largest_delta(noise_multiplier=p["sigma"]),
-    "ratio_midpoint_sigma": lambda p: berry_esseen.coefficient_ratio_midpoint(),
+    "sigma_max_for_delta": lambda p: shuffled.largest_noise_multiplier(p["delta"]),
+    "delta_max_for_sigma": lambda p: shuffled.largest_delta(p["sigma"]),
+    "ratio_midpoint_sigma": lambda p: shuffled.coefficient_ratio_midpoint(),
     "mu_sub_coef": lambda p: (
         berry_esseen.poisson_mu(rounds=2, noise_multiplier=p["sigma"], symmetrised=True) * math.sqrt(2)
     ),
