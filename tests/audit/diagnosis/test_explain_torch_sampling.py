@@ -171,6 +171,19 @@ def cut_from_an_order(seed, data):
     return released(data[0][places[:6]])
 
 
+def drawn_with_replacement(seed, data):
+    """Batches hold as many draws, and not as many records."""
+    torch.manual_seed(seed)
+    places = torch.randint(len(data[0]), (6,))  # drawn
+    return released(data[0][places])
+
+
+def drawn_by_weights(seed, data):
+    torch.manual_seed(seed)
+    places = torch.multinomial(torch.ones(len(data[0])), 6, replacement=True)  # drawn
+    return released(data[0].index_select(0, places))
+
+
 def in_order(seed, data):
     torch.manual_seed(seed)
     return released(next(iter(DataLoader(TensorDataset(*data), batch_size=4)))[0])  # drawn
@@ -195,7 +208,10 @@ def cut_from_all_of_them(seed, data):
     return released(everybody[order[:6].tolist()])
 
 
-@pytest.mark.parametrize("step", [shuffled, of_another_loader, cut_from_an_order, cut_from_all_of_them, in_order])
+ONE_SIZE = [shuffled, of_another_loader, cut_from_an_order, cut_from_all_of_them, in_order]
+
+
+@pytest.mark.parametrize("step", [*ONE_SIZE, drawn_with_replacement, drawn_by_weights])
 def test_batches_of_one_size_are_no_poisson_batches(step):
     found = explained(step).findings[0]
     assert found.kind == "sampled_otherwise"

@@ -25,8 +25,10 @@ from mechanisms.adapters.watched_calls import lines_told_to
 RISK = 1e-4
 """Probability at most of saying of Poisson batches that they all have one size."""
 MOST_RUNS = 40
-ORDERING = frozenset(("randperm", "randint", "randint_like", "random_", "multinomial"))
-"""What draws places of records, or an order of them."""
+PLACING = frozenset(("randint", "randint_like", "random_", "multinomial"))
+"""What draws places of records, with replacement maybe."""
+ORDERING = PLACING | {"randperm"}
+"""The same, or an order of all of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,13 +112,13 @@ class Sampler:
             runs.append(run)
             batch, ordered = run.reads.batches[0], _ordered(run)
             first = runs[0].reads.batches[0]
-            if ordered is None or not 0 < len(batch) < self.place.records or len(batch) != len(first):
+            if ordered is None or not 0 < len(batch) < self.place.records or _size(run) != _size(runs[0]):
                 return None
             if not ordered and batch != first:
                 return None
             records = self.place.records + self.place.added
             if same_size_by_chance(len(runs), records, rate) <= RISK:
-                words = {"runs": len(runs), "size": len(batch), "of": records}
+                words = {"runs": len(runs), "size": _size(run), "of": records}
                 at = ordered[0].stack if ordered else run.reads.first
                 kind = "draw" if ordered else "taken"
                 return Fact(kind="sampled_otherwise", stacks={kind: at}, words=words)
@@ -194,6 +196,12 @@ class Sampler:
             if run is None:
                 return
             yield run
+
+
+def _size(run: Run) -> int:
+    """How many records the first batch has, each as often as its place is drawn."""
+    drawn = [draw for draw in _ordered(run) or () if draw.name in PLACING and draw.stack == run.reads.chosen_at]
+    return drawn[0].entries if len(drawn) == 1 else len(run.reads.batches[0])
 
 
 def _ordered(run: Run) -> list[Draw] | None:
