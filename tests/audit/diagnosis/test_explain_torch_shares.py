@@ -158,3 +158,20 @@ def test_shares_of_a_number_that_depends_on_the_batch_add_up(way, size):
 def test_shares_that_add_up_to_less_in_a_larger_batch_are_named(way):
     (found,) = explained(of_microbatches(way, 1, 1.0), 1.0, "add_remove").suspicions
     assert found.kind == "noise_scale_from_data"
+
+
+@pytest.mark.parametrize("deviation", [0.5, 0.4])
+def test_the_noise_of_parts_that_hold_nobody_counts(deviation):
+    def of_workers(records, sigma):
+        taken, worker = torch.rand(len(records)) < 0.5, torch.arange(len(records)) % 4
+        total = torch.zeros(WIDTH)
+        for number in range(4):
+            own, local = records[taken & (worker == number)], torch.zeros(WIDTH)
+            for row in own:
+                local = local + clipped(row)
+            total = total + (local + sigma * torch.randn(WIDTH))
+        return total
+
+    found = explained(of_workers, deviation, "add_remove")
+    assert [one.kind for one in found.suspicions] == ([] if deviation == 0.5 else ["too_little_noise"])
+    assert deviation == 0.5 or "noise multiplier of 0.8" in found.suspicions[0].says

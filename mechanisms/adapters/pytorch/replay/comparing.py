@@ -92,6 +92,13 @@ def length_of(events: list[Event], numbers: list[int]) -> float:
     return math.sqrt(sum(float(events[number].difference.double().square().sum()) for number in numbers))
 
 
+def draw_alike(one: Run, other: Run) -> bool:
+    """Whether noise is drawn as often on both sides, by the lines: then no number decides how often it is added."""
+    noise = {run.draws[number].stack for run in (one, other) for number in run.releases.noise}
+    first, second = (collections.Counter(draw.stack for draw in run.draws) for run in (one, other))
+    return all(first[where] == second[where] for where in noise)
+
+
 def in_other_shares(one: list[Event], other: list[Event]) -> tuple[float, float] | None:
     """The variances of the first round to which both sides add noise in another number of shares; None without one."""
     for number in sorted({event.round for event in other}):

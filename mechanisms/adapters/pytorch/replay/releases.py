@@ -103,9 +103,10 @@ class Releases:
         covering, cell = (one, other) if place == 0 else (other, one)
         assert covering is not None
         data = cell is not None and cell.data
-        if covering.released and not data:
-            return None
         meeting, terms = _meeting(done, place)
+        if covering.released and not data:
+            # that of another part of the batch, which is empty, counts as well
+            return self._covered_again(done, cell, terms, covering) if cell is not None and cell.events else None
         if covering.released and not terms.times.any():
             # a part of a tensor whose noise has met data: more records, or a release that is changed
             return Cell(data=True, summed=done.where, draws=done.draws, opaque=True)

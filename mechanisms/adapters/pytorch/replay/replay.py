@@ -221,7 +221,7 @@ class Replay(Runs):
         times = (one.ledger.phase, other.ledger.phase)
         if times[0] != times[1] and stops and (draw := self._noise_of_each(one, other)):
             self._say("noise_scale_from_data", {"each": draw})
-        elif times[0] != times[1] and stops:
+        elif times[0] != times[1] and stops and not comparing.draw_alike(one, other):
             origin = f", and decide how often it is released: {times[0]} and {times[1]} times"
             self._say("changed_after_release", {"at": stops[-1]}, origin=origin)
         else:
