@@ -29,7 +29,6 @@ from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 
 CANDIDATES = 41
-MOST_POINTS = 41
 MOST_TRIALS = 2**30
 FEW_TRIALS = 64
 LARGEST_MU = 40.0
@@ -45,15 +44,11 @@ RATES = np.geomspace(1e-300, 1.0, 2000)
 class Refutation:
     """Trials, both sides together, that refute the claim with the stated power. None: no number does."""
 
-    rectangle_trials: int | None
-    rectangle_point: Point | None
-    """Error rates of the threshold at which they suffice."""
     joint_trials: int | None
     joint_point: Point | None
+    """Error rates of the threshold at which they suffice."""
     anytime_trials: int | None
     """Trials after which the anytime test has usually stopped: a rule of thumb, ln(tests / risk) / growth rate."""
-    power_at_budget: float
-    """Probability that the rectangle refutes the claim with the planned trials."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +95,7 @@ class Plan:
     seconds: float | None
     """Time for the planned trials, and for what comes before them."""
     seconds_to_refute: float | None
-    """The same for the rectangle's trials."""
+    """The same for the trials that refute the claim."""
 
 
 @checked
@@ -117,9 +112,8 @@ def plan(
 ) -> Plan:
     """What an audit of this size can show: trials needed, smallest detectable leak, largest provable epsilon.
 
-    Powers of the rectangle are exact sums; the joint test's use one critical value for all counts. [docs/validity.md,
-    section 6] A plan from a pilot inherits the pilot's error: the true number of trials may be several times larger or
-    smaller.
+    Powers of the joint test use one critical value for all counts. [docs/validity.md, section 6] A plan from a pilot
+    inherits the pilot's error: the true number of trials may be several times larger or smaller.
 
     Args:
       claim: the promise to be judged.
@@ -158,8 +152,8 @@ def plan(
         power=power,
     )
     leak, expected = _of_the_claim(known)
-    refutation = _refutation(claim, lines, points, side, risk, power) if points else None
-    needed = refutation.rectangle_trials if refutation else None
+    refutation = _refutation(lines, points, risk, power) if points else None
+    needed = refutation.joint_trials if refutation else None
     pace = seconds_per_trial
     return Plan(
         trials=trials,
@@ -262,39 +256,16 @@ def _clean(trials_per_side: int) -> ErrorCounts:
     return ErrorCounts(false_alarms=0, trials_without=trials_per_side, misses=0, trials_with=trials_per_side)
 
 
-def _refutation(
-    claim: Claim, lines: SupportingLines, points: tuple[Point, ...], trials: int, risk: float, power: float
-) -> Refutation:
+def _refutation(lines: SupportingLines, points: tuple[Point, ...], risk: float, power: float) -> Refutation:
     rates = growth_rates(lines, points)
-    # a pilot has hundreds of points, and which needs fewest trials is nearly decided by its growth
-    kept = np.argsort(-rates, kind="stable")[:MOST_POINTS]
-    points, rates = tuple(points[place] for place in kept), rates[kept]
-    best = 0
-
-    def rectangle(point: Point, n: int) -> float:
-        return refutation_power(claim, alpha=point[0], beta=point[1], trials_per_side=n, risk=risk)
-
-    budget = max(rectangle(point, trials) for point in points)
+    best = int(rates.argmax())
     if rates[best] <= 0:
-        return Refutation(
-            rectangle_trials=None,
-            rectangle_point=None,
-            joint_trials=None,
-            joint_point=None,
-            anytime_trials=None,
-            power_at_budget=budget,
-        )
-    needed, at = _trials_needed(rectangle, points, power, start=math.ceil(2 / rates[best]))
-    joint_needed = _joint_trials(
-        lines, points[best], risk, power, start=max(math.ceil(1 / rates[best]), (needed or 0) // 2)
-    )
+        return Refutation(joint_trials=None, joint_point=None, anytime_trials=None)
+    needed = _trials_needed(lines, points[best], risk, power, start=math.ceil(1 / rates[best]))
     return Refutation(
-        rectangle_trials=_both(needed),
-        rectangle_point=at,
-        joint_trials=_both(joint_needed),
-        joint_point=None if joint_needed is None else points[best],
+        joint_trials=_both(needed),
+        joint_point=None if needed is None else points[best],
         anytime_trials=_both(math.ceil(math.log(ANYTIME_TESTS / (risk * STOPPING_WEIGHTS["verdict"])) / rates[best])),
-        power_at_budget=budget,
     )
 
 
@@ -302,39 +273,27 @@ def _both(trials_per_side: int | None) -> int | None:
     return None if trials_per_side is None else 2 * trials_per_side
 
 
-def _trials_needed(
-    power_of: Callable[[Point, int], float], points: tuple[Point, ...], power: float, *, start: int
-) -> tuple[int | None, Point | None]:
-    """Least trials, to half a per cent, at which some point reaches the power, and that point."""
-    low, high = 0, max(start, 2)
-    while True:
-        ranked = sorted(points, key=lambda point: -power_of(point, high))
-        if power_of(ranked[0], high) >= power:
-            break
-        low, high = high, 2 * high
-        if high > MOST_TRIALS:
-            return None, None
-    # Only the best few can still be best at somewhat fewer trials.
-    points = tuple(ranked[:5])
-    while high - low > max(1, high // 200):
-        middle = (low + high) // 2
-        low, high = (low, middle) if max(power_of(p, middle) for p in points) >= power else (middle, high)
-    return high, max(points, key=lambda point: power_of(point, high))
-
-
-def _joint_trials(lines: SupportingLines, point: Point, risk: float, power: float, *, start: int) -> int | None:
-    """Least trials at which the joint test reaches the power."""
+def _trials_needed(lines: SupportingLines, point: Point, risk: float, power: float, *, start: int) -> int | None:
+    """Least trials, to half a per cent, at which the joint test reaches the power."""
 
     @functools.cache
     def critical(n: int) -> float:
         return critical_statistic(lines, point, trials_per_side=n, risk=risk)
 
-    def power_of(at: Point, n: int) -> float:
+    def enough(n: int) -> bool:
         # The critical value depends on few trials, and hardly on many: those share it up to the next power of 4.
         known = critical(n if n <= FEW_TRIALS else 4 ** math.ceil(math.log(n, 4)))
-        return joint_power(lines, at, trials_per_side=n, risk=risk, critical=known)
+        return joint_power(lines, point, trials_per_side=n, risk=risk, critical=known) >= power
 
-    return _trials_needed(power_of, (point,), power, start=max(start, 2))[0]
+    low, high = 0, max(start, 2)
+    while not enough(high):
+        low, high = high, 2 * high
+        if high > MOST_TRIALS:
+            return None
+    while high - low > max(1, high // 200):
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 def _smallest_leak(

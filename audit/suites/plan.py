@@ -130,9 +130,9 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
     )
     found = plan.refutation
     between = None
-    if curve is None and found is not None and found.rectangle_trials and found.rectangle_point is not None:
+    if curve is None and found is not None and found.joint_trials and found.joint_point is not None:
         between = planning.within_pilot_error(
-            audit.claim, found.rectangle_point, trials=found.rectangle_trials, pilot_per_side=PILOT_TRIALS // 2
+            audit.claim, found.joint_point, trials=found.joint_trials, pilot_per_side=PILOT_TRIALS // 2
         )
     source = "exact curve" if curve is not None else f"pilot of {PILOT_TRIALS} trials"
     lengths = known_lengths(audit.mechanism, audit.neighbours, pair_read(given))
