@@ -40,6 +40,8 @@ MADE_OF = 1e-4
 """Share of the largest spread below which there is none."""
 ALL_DIFFERENT = 3
 """Equal pairs that may be due where none is found, at a probability of exp(-3)."""
+UNEVEN = 1.15
+"""Times the different values that equally likely ones give, up to which they are."""
 REPEATS = 8
 """Trials for each different release from which on they have no noise."""
 BARE = 0.25
@@ -262,18 +264,19 @@ def repeated(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
     """
     noisy = [side.beside[~_is_silent(side)] for side in (without, with_record)]
     rows = np.concatenate(noisy)
-    distinct, own = _distinct(rows), [_distinct(side) for side in noisy]
+    draws, own = _draws(rows), [len(_draws(side)) for side in noisy]
+    distinct = len(draws)
     p_equal = float(poisson.sf(len(rows) - distinct - 1, 0.3 * len(rows) ** 2 * SAME))
     p = min(1.0, 2 * min(p_equal, order_tells(without.beside, with_record.beside)[1]))
     wrong = p < risk
     measured, causes = "no trial repeats the noise of another", ()
     if wrong and p_equal < risk / 2:
-        draws = "one draw" if distinct == 1 else f"{distinct:,} different draws"
-        measured, causes = f"trials repeat: {draws} of noise in {len(rows):,} trials", ("seed_again",)
+        told = "one draw" if distinct == 1 else f"{distinct:,} different draws"
+        measured, causes = f"trials repeat: {told} of noise in {len(rows):,} trials", ("seed_again",)
         if own == [1, 1] and distinct == 2:
             measured, causes = f"{measured}, one for each dataset", ("seed_again", "seed_of_dataset")
         # a rotation hides the grid that coarse noise has, and a few seeds would repeat most trials
-        hidden = without.rotated and 2 * distinct > len(rows)
+        hidden = without.rotated and (2 * distinct > len(rows) or not equally_likely(draws))
         causes += ("coarse_noise",) if hidden or chance_of_equals(rows) >= risk else ()
     elif wrong:
         measured, causes = "successive trials have correlated noise", ("seed_again", "kept_state")
@@ -340,10 +343,18 @@ def _standard(rows: Array) -> Array:
     return centred / np.maximum(centred.std(axis=0), 1e-300)
 
 
-def _distinct(rows: Array) -> int:
-    """How many rows are left when those that agree within SAME deviations are one; neighbours in the first column."""
+def _draws(rows: Array) -> Array:
+    """How often each draw comes, rows that agree within SAME deviations being one: in order of the first column."""
     if len(rows) < 2:
-        return len(rows)
+        return np.ones(len(rows), int)
     scale = SAME * max(float(np.sqrt(np.mean(rows**2))), 1e-300)
     ordered = rows[np.lexsort(np.round(rows[:, :2].T[::-1] / scale))]
-    return 1 + int(np.sum(np.abs(np.diff(ordered, axis=0)).max(axis=1) > scale))
+    others = np.abs(np.diff(ordered, axis=0)).max(axis=1) > scale
+    return np.diff(np.flatnonzero(np.concatenate([[True], others, [True]])))
+
+
+def equally_likely(counts: Array) -> bool:
+    """Whether what comes so often may be equally likely draws, which few seeds give and coarse noise does not."""
+    trials, pairs = int(counts.sum()), float(np.sum(counts * (counts - 1) / 2))
+    likely = trials * (trials - 1) / (2 * pairs)
+    return len(counts) <= UNEVEN * likely * (1 - (1 - 1 / likely) ** trials)

@@ -10,14 +10,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from audit.diagnosis.cause_sentences import OTHERS, answer
 from audit.diagnosis.cut_noise import ALONE, PILE, ROUNDED, is_far
 from audit.diagnosis.noise import Array
-from audit.diagnosis.presence import chance_of_equals, order_tells
+from audit.diagnosis.presence import chance_of_equals, equally_likely, order_tells
 from audit.record.diagnosis_answer import DEPENDENT, REPEATED, Diagnosis
 from guarantees.numerics.equal_rows import different_rows
 
 OFTEN = 0.1
 """Equal pairs for each trial, at least: of fewer nobody can tell what makes them."""
-UNEVEN = 1.15
-"""Times the different values that equally likely ones give, up to which they are."""
 AROUND, NEAR, ON_A_GRID = 20, 1.5, 0.15
 """Distances around one, and times the smallest of these up to which another is the same. Of random values 0.07 are, and
 of so many rounded ones at least 0.2."""
@@ -130,11 +128,9 @@ def _few_draws(sides: list[Array]) -> bool:
         pairs = counts * (counts - 1) / 2
         if len(values) < AROUND or pairs.sum() < OFTEN * len(own):
             return False
-        likely = len(own) * (len(own) - 1) / (2 * pairs.sum())
-        even = len(values) <= UNEVEN * likely * (1 - (1 - 1 / likely) ** len(own))
         gaps = np.diff(values)
         smallest = sliding_window_view(np.pad(gaps, AROUND // 2, mode="edge"), AROUND + 1).min(axis=1)
-        if not even or np.mean(gaps <= NEAR * smallest) > ON_A_GRID:
+        if not equally_likely(counts) or np.mean(gaps <= NEAR * smallest) > ON_A_GRID:
             return False
         low, high = np.quantile(own, (0.25, 0.75))
         equal += float(pairs.sum())
