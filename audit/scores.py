@@ -135,8 +135,8 @@ def _scores(
     widths = [side.shape[1] for side in sides]
     if widths[0] != widths[1]:
         raise ValueError(
-            f"a trial has {widths[0]} numbers without the record and {widths[1]} with it: pass two files of outputs, "
-            "or two of scores, from the same code."
+            f"a trial has {counted(widths[0], 'number')} without the record and {widths[1]} with it: pass two files "
+            "of outputs, or two of scores, from the same code."
         )
     require("thresholds", not thresholds, "left out where the score is learned from outputs", thresholds)
     if (place := counting_column(*sides)) is not None:

@@ -178,6 +178,10 @@ def _numbers(found: ScoreBounds, delta: float) -> dict[str, Any]:
 
 
 def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
+    if (verdict := found.judgement) is not None:
+        print(f"verdict: {readable(verdict.verdict)} ({_p_value(verdict.p_value, found.risk)}); {verdict.reason}")
+        if verdict.violated_at is not None:
+            print(verdict.violated_at.says)
     heads = {"epsilon": f"epsilon at delta {arguments.delta:g}", "delta": "delta at epsilon 0", "mu": "mu"}
     proven_by_all = {"epsilon": found.epsilon(arguments.delta), "delta": found.delta(0.0), "mu": found.mu}
     sources = {number.name: _source(found, number, proven_by_all[number.name]) for number in found.numbers}
@@ -203,7 +207,7 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
             )
         )
     sure = at_least(1 - found.risk, ".4g")
-    print(f"together at confidence {sure}, from {judged.trials_without:,} judged scores without and")
+    print(f"All hold together at confidence {sure}, from {judged.trials_without:,} judged scores without and")
     elsewhere = f"; {BY_THE_BAND}, where it says so" if BY_THE_BAND in sources.values() else ""
     print(f"{judged.trials_with:,} with the record, {where}{elsewhere}.")
     for number in found.numbers:
@@ -211,13 +215,8 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
             question, share = EpsilonAt(delta=arguments.delta), found.shares["epsilon"]
             most = max(number.at_least, without_errors(judged, question, number, share=share))
             print(f"This many scores can prove at most epsilon {at_most(most)}; a lower bound is not the leak.")
-    if found.judgement is not None:
+    if verdict is not None:
         print("The verdict on the claim has a share of the risk: without --claim these bounds may be a little higher.")
-    if found.judgement is not None:
-        verdict = found.judgement
-        print(f"verdict: {readable(verdict.verdict)} ({_p_value(verdict.p_value, found.risk)}); {verdict.reason}")
-        if verdict.violated_at is not None:
-            print(verdict.violated_at.says)
     print("Valid if you can vouch that:")
     *others, last = found.conditions
     print("\n".join([*(f"  - {condition};" for condition in others), f"  - {last}."]))

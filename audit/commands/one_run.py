@@ -56,7 +56,7 @@ def _print(found: OneRun, claim: Claim | None, *, delta: float, declared: bool) 
     print(f"epsilon at delta {delta:g}: at least {at_least(found.epsilon(delta))}")
     print(_not_gdp(found) + ".")
     sure = at_least(1 - found.risk, ".4g")
-    print(f"together at confidence {sure}, from one training with {found.canaries:,} canaries, ", end="")
+    print(f"Both hold together at confidence {sure}, from one training with {found.canaries:,} canaries, ", end="")
     print(f"{found.included:,} included;")
     chosen = [each for each in found.guesses if each.at_delta is not None]
     for each in chosen:

@@ -43,8 +43,10 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     # a column that would be empty says nothing
     cause, rule = (" | looks wrong", "|---") if any(causes) else ("", "")
     state = "every verdict as expected" if not surprises else f"{len(surprises)} not as expected"
+    if suspected := sum(bool(beside_the_verdict(record)) for record in records):
+        state += f"; code that looks wrong in {suspected}"
     lines = [
-        f"### {markdown_text(title)}: {counted(len(records), 'privacy audit')}, {state}",
+        f"### {markdown_text(title)}: {counted(len(records), 'audit')}, {state}",
         "",
         f"| audit | claim | epsilon at {at} proven (claimed) | delta at epsilon 0 proven (claimed) | verdict | "
         f"as expected{cause} |",

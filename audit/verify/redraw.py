@@ -98,7 +98,7 @@ def redrawn(
     drawing(trials)
     try:
         again = _again(record, audited, parts)
-        said = [f"{trials:,} of {record.trials_per_side:,} trials per side were drawn again"]
+        said = [f"{trials:,} of {record.trials_per_side:,} trials per side"]
         stepped, wrong = _stepped(again), _fixed(again, said)
         if trials < record.trials_per_side:
             wrong += _part(again, trials)

@@ -351,4 +351,4 @@ def test_bound_says_where_its_p_value_cannot_be_smaller(tmp_path, capsys):
     words = ["bound", "--without", tmp_path / "a.npy", "--with", tmp_path / "b.npy", "--claim", "gaussian(mu=0.5)"]
     assert run_command(*words) == 1
     text = capsys.readouterr().out
-    assert "violation (p-value 0.001, the smallest that its test gives at this confidence)" in text
+    assert text.startswith("verdict: violation (p-value 0.001, the smallest that its test gives at this confidence)")

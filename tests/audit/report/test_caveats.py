@@ -14,6 +14,7 @@ from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.record.record import SuitePart
 from audit.report.caveats import close_call, ended_early, learned_note, only_learned, trials_note, what_shows_more
+from audit.report.formats import markdown
 from audit.report.half_noise import half_noise_trials
 from audit.report.page import write_report
 from audit.report.short_story import short_report
@@ -42,10 +43,12 @@ def test_a_learned_direction_is_told_and_a_known_one_is_not(violation, tmp_path,
         assert "was only learned. To make it known, pass gradients=" in " ".join(said.split())
 
 
-def test_the_terminal_says_once_what_stands_before_several_lines(violation, capsys):
+def test_terminal_and_summary_say_once_that_several_lines_look_wrong(violation, capsys):
     line = Diagnosis(question="?", wrong=True, says="it is wrong.", risk=0.0, assumes="nothing", code=f"{LINE}kind")
     lines = tuple(dataclasses.replace(line, lines=(("step.py", number),)) for number in (3, 7))
-    print_table((dataclasses.replace(violation, verdict="no_violation_found", diagnoses=lines),), suite_risk=0.05)
+    passed = dataclasses.replace(violation, verdict="no_violation_found", violated_at=None, diagnoses=lines)
+    assert "every verdict as expected; code that looks wrong in 1\n" in markdown((passed,), title="Two lines")
+    print_table((passed,), suite_risk=0.05)
     said = capsys.readouterr().out
     assert said.count("a replay of the code shows") == 1
     assert "\n  step.py:7: it is wrong." in said

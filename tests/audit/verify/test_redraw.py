@@ -164,7 +164,7 @@ def test_a_right_record_is_drawn_again_in_part_and_in_full(gaussian):
     assert not part.all_drawn
     assert full.all_drawn
     (drawn,) = (check for check in part.checks if check.what == TRIALS)
-    assert "30 of 100 trials per side were drawn again" in drawn.says
+    assert "30 of 100 trials per side" in drawn.says
 
 
 def test_changed_counts_are_found_by_drawing_again(gaussian):
