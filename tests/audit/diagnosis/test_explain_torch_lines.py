@@ -105,6 +105,31 @@ def noise_before_clipping(seed, data):
     return steps.clipped(rows).sum(0)
 
 
+def counts_of(data):
+    return torch.bincount((data[1] > 0).long(), minlength=2)  # released_without_noise
+
+
+def counted(seed, data):
+    torch.manual_seed(seed)
+    return total_of(data) + steps.noise(), counts_of(data).float()
+
+
+def test_counts_are_sums_of_records():
+    (found,) = explained(counted).findings
+    assert (found.kind, found.lines[0]) == (
+        "released_without_noise",
+        (__file__, inspect.getsourcelines(counts_of)[1] + 1),
+    )
+
+
+def test_counts_with_noise_are_left_alone():
+    def step(seed, data):
+        torch.manual_seed(seed)
+        return counts_of(data).float() + torch.randn(2)
+
+    assert not explained(step, clip=1.0, noise_multiplier=1.0).findings
+
+
 def noisy(values):
     return values + steps.CLIP * steps.NOISE * torch.randn(values.shape)
 

@@ -213,6 +213,10 @@ WEIGHING = PRODUCTS | frozenset(
 """Where a drawn tensor that meets data is a weight, and no noise that covers them."""
 
 
+GROUPING = ("index_add", "scatter_add", "bincount", "histc")
+"""What sums records group by group: how names of operations begin."""
+
+
 def record_sum(done: Operation) -> bool:
     """Whether this may be where records are summed, by the form of the operation alone (both runs must agree)."""
     data = [part for part, cell in done.pairs if cell.data]
@@ -222,7 +226,7 @@ def record_sum(done: Operation) -> bool:
     fewer = done.out.dim() < max(part.dim() for part in data)
     if done.name in PRODUCTS:
         return fewer or len(data) > 1 or any(done.args[-1] is part for part in data)
-    return fewer or done.name.endswith("_backward") or done.name.startswith(("index_add", "scatter_add"))
+    return fewer or done.name.endswith("_backward") or done.name.startswith(GROUPING)
 
 
 def bends(done: Operation) -> bool:

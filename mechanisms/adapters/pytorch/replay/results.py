@@ -273,7 +273,7 @@ class Results:
             if found.mixed == done.where and not found.mixed_by:
                 found.mixed_by = next((self._numbers.get(one, ()) for one in done.args if isinstance(one, float)), ())
         else:
-            found.ragged = out.dim() > 0 and ragged
+            found.ragged = out.dim() > 0 and ragged and not done.name.startswith(noise.GROUPING)
             found.row = self.ledger.row_of_number(done) if out.dim() == 0 else None
         backward = in_backward()
         found.numbers, found.weights = weighed(done, found.row, mixed=found.mixed, backward=backward)
