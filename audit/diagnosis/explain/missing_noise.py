@@ -57,7 +57,7 @@ def without_noise(
 
     ``left`` is where it was left out, or its noise written over. ``fixed`` is where numbers of a constant key are added
     instead, and where the key is made. ``noised`` and ``bounded`` are where noise is added to single records, and where
-    they are clipped after that. ``muted`` is where its noise was multiplied by zero, ``inside``
+    they are clipped after that. ``muted`` is where its noise was left out or multiplied by zero, ``inside``
     the condition or the loop that ``noisy`` stands in.
     """
     leaf = _large(leaf)
@@ -89,7 +89,7 @@ def without_noise(
         told += f"; {spelled(left)} leaves it without"
     if muted is not None:
         own = "its own" if told else "its noise"
-        told += f"; {own} is multiplied by zero ({spelled(muted)})"
+        told += f"; {own} is left out or multiplied by zero ({spelled(muted)})"
     # the line that left it out stands first
     lines = frames_of([place for place in (muted, left, inside, noised, noisy, bounded, at) if place is not None])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)

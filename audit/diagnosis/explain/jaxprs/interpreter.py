@@ -73,6 +73,10 @@ class Lockstep:
         self.findings: dict[Finding, None] = {}
         self.opaque: dict[str, None] = {}
         self.draws: set[Place] = set()
+        self.keyed_by_records = False
+        """Whether a record's numbers depend on what it holds: with another record in its place they are others."""
+        self.untaken: dict[Place, set[int]] = {}
+        """Branches that coins choose, and did not in this run, by the place of the choice."""
         self.constant_choice: Place | None = None
         """Where a key is made that is the same in every run and that a number for each record is drawn from."""
         self.choices = Choices()
@@ -196,8 +200,9 @@ class Lockstep:
         outs_b = evaluate(other, [value.b for value in ins_b]) if differ or one.params != other.params else outs
         if one.primitive.name in ("random_bits", "random_split"):
             outs_b = [pairing.coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
-        if one.primitive.name == "random_fold_in" and pairing.fresh_keys_of_count(ins, ins_b):
+        if pairing.fresh_of_count(one.primitive.name, ins, ins_b):
             outs_b = outs
+            ins = ins_b = list(map(pairing.as_one, ins))
         results = []
         inputs = [*ins, *(value for value in ins_b if not any(value is own for own in ins))]
         for which, (a, b) in enumerate(zip(outs, outs_b, strict=True)):
@@ -252,7 +257,8 @@ class Lockstep:
         place = place_of(one, within)
         if library and one.params.get("name") in COUNTERS and not any(value.values for value in ins):
             return self._counted(one, other, ins, ins_b, place)
-        keys_alone = not any(value.data for value in ins) and any(value.random and is_key(value.a) for value in ins)
+        own_keys = not any(value.data and not pairing.is_of_count(value) for value in ins)
+        keys_alone = own_keys and any(value.random and is_key(value.a) for value in ins)
         # a complex number is made of two: they are followed one by one
         whole = keys_alone and not any(jnp.issubdtype(out.aval.dtype, jnp.complexfloating) for out in one.outvars)
         if library and whole and not any(value.released for value in ins) and hasattr(jaxpr_a, "consts"):
@@ -274,6 +280,7 @@ class Lockstep:
         drawn = None if is_key(outs[0]) else outs[0]
         numbers = [number for value in keys for number in self._draw(value, place, other.outvars[0].aval, drawn)]
         outs_b = evaluate(other, [value.b for value in ins_b]) if shapes(one) != shapes(other) else outs
+        ins = list(map(pairing.as_one, ins))
         results = []
         if name in INDEPENDENT:
             outs_b = [pairing.coupled(a, b, self.group) for a, b in zip(outs, outs_b, strict=True)]
@@ -319,9 +326,20 @@ class Lockstep:
             raise CannotFollowError("the number of branches depends on the number of records", place)
         taken = int(np.clip(host(index.a), 0, len(branches_a) - 1))
         chosen = branches_a[taken]
+        by_coin = index.random and not index.released
+        if by_coin:
+            self.untaken.setdefault(place, set(range(len(branches_a)))).discard(taken)
         with replaced(self.meetings, "inside", place):
             outs = self.run(chosen, branches_b[taken], ins[1:], ins_b[1:], inside(chosen, one, within))
-        return [out if index.hidden is None else chosen_unseen(out, index.hidden, place) for out in outs]
+        # where other branches draw noise this one leaves it out
+        left_out = place if not draws(chosen) and any(map(draws, branches_a)) else None
+        for number, out in enumerate(outs):
+            if out.values and out.tag is None:
+                # what a coin chooses may be another answer than the record's, as in randomised response
+                answer = by_coin and not jnp.issubdtype(out.a.dtype, jnp.inexact)
+                out = dataclasses.replace(out, muted=out.muted or left_out, blurred=out.blurred or answer)
+            outs[number] = out if index.hidden is None else chosen_unseen(out, index.hidden, place)
+        return outs
 
     def _while(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
         params, params_b, place = one.params, other.params, place_of(one, within)
@@ -340,6 +358,10 @@ class Lockstep:
                 (more,) = self.run(params["cond_jaxpr"], params_b["cond_jaxpr"], *asked, inner)
                 if more.differs:
                     raise CannotFollowError("the number of steps of a loop depends on the data", place)
+                if np.ndim(more.a):
+                    raise CannotFollowError(
+                        "a loop under vmap, of which each part ends by itself, is not followed", place
+                    )
                 if not bool(host(more.a)):
                     return carry
                 turns = [*ins[tests:held], *carry], [*ins_b[tests_b:held_b], *carry]
@@ -404,7 +426,11 @@ class Lockstep:
         self.draws.add(place)
         if key.differs and key.tag is None and key.uncoupled is not None and not key.values:
             raise CannotFollowError("N and N + 1 records pick other keys", place)
-        if key.values or (key.differs and key.tag is None):
+        if key.values and key.random and key.origin is None and (key.tag is not None or key.alone is not None):
+            self.keyed_by_records = True
+            why = f"the numbers drawn at {spelled(place)} have a key for each record, which depends on what it holds"
+            raise CannotFollowError(f"{why}: they are independent only if no two records hold the same there", place)
+        if key.values or (key.differs and key.tag is None and not key.random):
             of_count = None if key.values else COUNT
             origin = spelled(key.origin) if isinstance(key.origin, Place) else key.origin or of_count
             since = None if key.since is None or spelled(key.since) == origin else f"from {spelled(key.since)} on"

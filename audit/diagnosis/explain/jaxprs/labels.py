@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
+from audit.diagnosis.explain.jaxprs.answers_by_coins import by_coins
 from audit.diagnosis.explain.jaxprs.facts import Idle, Leak, Mixed, Origin
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.noise import SUMS
@@ -125,6 +126,7 @@ def labelled(
     if out.differs:
         _differences(name, out, ins, differing, others, at, counts)
     out.noise = _is_noise(name, out, ins, which)
+    out.blurred = out.blurred or by_coins(name, out, ins)
     out.gain = gain_after(name, params, out, ins)
     return out
 
@@ -357,7 +359,8 @@ def combined(one: Value, other: Value, at: Place | None) -> Value:
         mixed=one.mixed or other.mixed,
         released=max(one.released, other.released),
         leak=one.leak or other.leak,
-        blurred=one.blurred or other.blurred,
+        # the larger side may go on with a release, as where each record brings noise of its own
+        blurred=one.blurred or other.blurred or min(one.released, other.released) > 0,
         uncoupled=one.uncoupled or other.uncoupled,
         packed=(one.packed or other.packed) and not (one.values or other.values),
         displaced=one.displaced or other.displaced,

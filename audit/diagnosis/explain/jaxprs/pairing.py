@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import difflib
 import functools
@@ -40,17 +41,58 @@ def aligned(a: Any, b: Any, within: Within | None) -> list[tuple[Any, Any, Place
     return [(one, other, place_of(one or other, within)) for one, other in _pairs(live(a), live(b), within)]
 
 
-def _pairs(one: Sequence[Any], other: Sequence[Any], within: Within | None) -> Iterator[tuple[Any, Any]]:
+def _pairs(one: Sequence[Any], other: Sequence[Any], within: Within | None) -> list[tuple[Any, Any]]:
     left, right = ([_signature(equation, within) for equation in side] for side in (one, other))
     if left == right:
-        yield from zip(one, other, strict=True)
-        return
+        return list(zip(one, other, strict=True))
+    exact = [[*zip(own, map(_taken, side), strict=True)] for own, side in ((left, one), (right, other))]
+    numbers = _longest(left, right), _from_the_first(left, right), _from_the_first(*exact)
+    found = [[(a and one[a - 1], b and other[b - 1]) for a, b in own] for own in numbers]
+    return min(found, key=_crossed)
+
+
+def _longest(left: Sequence[Any], right: Sequence[Any]) -> Iterator[tuple[int | None, int | None]]:
+    """Numbers from 1 of like items, the longest run of them first, with those that are on one side alone."""
     for kind, a, a_end, b, b_end in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        numbers = range(a + 1, a_end + 1), range(b + 1, b_end + 1)
         if kind == "equal":
-            yield from zip(one[a:a_end], other[b:b_end], strict=True)
+            yield from zip(*numbers, strict=True)
         else:
-            yield from ((equation, None) for equation in one[a:a_end])
-            yield from ((None, equation) for equation in other[b:b_end])
+            yield from ((own, None) for own in numbers[0])
+            yield from ((None, own) for own in numbers[1])
+
+
+def _from_the_first(left: Sequence[Any], right: Sequence[Any]) -> Iterator[tuple[int | None, int | None]]:
+    """The same from the first ones on: the last turn of a loop that Python runs is then the one that is added."""
+    places: dict[Any, list[int]] = {}
+    for number, item in enumerate(right, 1):
+        places.setdefault(item, []).append(number)
+    seen = 0
+    for number, item in enumerate(left, 1):
+        own = places.get(item, [])
+        later = next(iter(own[bisect.bisect(own, seen) :]), None)
+        yield from ((None, passed) for passed in range(seen + 1, later or 0))
+        yield number, later
+        seen = later or seen
+    yield from ((None, passed) for passed in range(seen + 1, len(right) + 1))
+
+
+def _crossed(pairs: Sequence[tuple[Any, Any]]) -> int:
+    """How many operands of equations in pairs are not such in pairs, and how many rows are others."""
+    partner: dict[Any, Any] = {}
+    crossed = 0
+    for one, other in pairs:
+        if one is None or other is None:
+            continue
+        crossed += one.primitive.name == "slice" and _start(one) != _start(other)
+        for left, right in zip(one.invars, other.invars, strict=False):
+            if isinstance(left, jax_core.Literal) and isinstance(right, jax_core.Literal):
+                crossed += bool(np.any(left.val != right.val))
+            elif not isinstance(left, jax_core.Literal) and not isinstance(right, jax_core.Literal):
+                crossed += partner.get(left) is not partner.get(right)
+        for left, right in zip(one.outvars, other.outvars, strict=True):
+            partner[left] = partner[right] = right
+    return crossed
 
 
 def _signature(equation: Any, within: Within | None) -> tuple[Any, ...]:
@@ -60,6 +102,15 @@ def _signature(equation: Any, within: Within | None) -> tuple[Any, ...]:
         place_of(equation, within).nearest,
         tuple((len(getattr(aval, "shape", ())), getattr(aval, "dtype", None)) for aval in avals),
     )
+
+
+def _taken(equation: Any) -> Any:
+    """Which of several keys it takes."""
+    return _start(equation) if equation.primitive.name == "slice" and is_key(equation.invars[0].aval) else None
+
+
+def _start(cut: Any) -> Any:
+    return cut.params["start_indices"]
 
 
 LOOPS = frozenset({"scan", "while", "cond"})
@@ -273,8 +324,21 @@ def together(one: Sequence[Value], other: Sequence[Value], place: Place) -> list
     return [combined(left, right, place) for left, right in zip(one, other, strict=True)]
 
 
-def fresh_keys_of_count(ins: Sequence[Value], ins_b: Sequence[Value]) -> bool:
-    """Whether a random key gets the number of records folded in: on each side a fresh key, so both may be the same."""
-    key = ins[0]
+def is_of_count(key: Value) -> bool:
+    """Whether a random key is another one for as many records more, as after a loop that splits it for each of them."""
+    return key.random and is_key(key.a) and key.differs and key.tag is None and not key.values and key.uncoupled is None
+
+
+def as_one(value: Value) -> Value:
+    """Such a key as that of the smaller side: what is drawn from it is fresh on each side, so it may be the same."""
+    return dataclasses.replace(value, b=value.a) if is_of_count(value) else value
+
+
+def fresh_of_count(name: str, ins: Sequence[Value], ins_b: Sequence[Value]) -> bool:
+    """Whether a random key gets the number of records folded in, or numbers are drawn from such a key."""
+    if name == "random_bits":
+        return is_of_count(ins[0]) and np.shape(ins[0].a) == np.shape(ins_b[0].b)
+    if name != "random_fold_in" or any(value.values for value in (*ins, *ins_b)):
+        return False
     as_many = all(np.shape(value.a) == np.shape(other.b) for value, other in zip(ins, ins_b, strict=True))
-    return as_many and key.random and not key.differs and not any(value.values for value in (*ins, *ins_b))
+    return as_many and ins[0].random and not ins[0].differs

@@ -135,7 +135,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         unfollowed.setdefault(why, {}).setdefault(at)
     findings += [sentences.not_followed(f"{why}: {', '.join(map(spelled, at))}", *at) for why, at in unfollowed.items()]
     findings += of_fixed_size(program, key, stated) if unfollowed else []
-    if not (brief or _has_a_cause(findings)):
+    if not (brief or _has_a_cause(findings) or any(run.lockstep.keyed_by_records for run in runs)):
         findings += not_drawn_one_by_one(program, own, runs, stated)
     if not _has_a_cause(findings):
         told = dict.fromkeys(one for run in runs for one in run.lockstep.meetings.idle)
@@ -236,7 +236,9 @@ def _enough(runs: Sequence[Run], joined: int) -> bool:
     told = runs[-1].lockstep.meetings.releases if runs else []
     if len(runs) >= MOST_KEYS:
         return True
-    if _carried_alone(runs) is not None:
+    untaken = [one for run in runs for one in run.lockstep.untaken.items()]
+    unseen = (set.intersection(*(own for at, own in untaken if at == place)) for place, _ in untaken)
+    if _carried_alone(runs) is not None or any(unseen):
         return False
     often = sum(_joined([run]) for run in runs) >= joined
     if often and told and all(release.exact and release.cost > 0 for release in told):
