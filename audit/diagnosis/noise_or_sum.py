@@ -138,10 +138,10 @@ class _Compared:
                 return what, self._first((*self._less(1.0), *scaled))
             if undivided and stated.divisor is not None:
                 return what, self._less(1.0)
-            if undivided:
-                return f"{what}, or {divided}", (*self._less(1.0), *too_far)
-            return divided, self._first((*too_far, *scaled))
-        if divisor <= LARGEST_DIVISOR and by_it and (not alike or self._is_unclipped(too_far)):
+            if undivided or not as_noise:
+                return f"{what}, or {divided}", self._first((*self._less(1.0), *too_far, *scaled))
+            return divided, self._first(too_far)
+        if divisor <= LARGEST_DIVISOR and by_it and ((as_noise and not alike) or self._is_unclipped(too_far)):
             return divided, self._first((*too_far, *(self._less(moved / length) if alike else scaled)))
         what = f"the noise has deviation {found.noise:.3g} where the record moves the release by {moved:.3g}"
         what += f"{turned.format(found.mean)}{'' if stated.rate == 1 else ' on average'}; {stated.deviation:.3g} would "

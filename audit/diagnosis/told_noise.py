@@ -151,14 +151,16 @@ def _of_all(found: Movement, shown: _Shown, *, times: str, risk: float) -> Diagn
     undivided = shown.undivided and found.noise < LITTLE * stated.deviation
     reach = float(student.isf(risk / 2, found.degrees)) * found.noise_error
     limits = (max(found.noise - reach, 0.0), found.noise + reach)
-    causes: tuple[str, ...] = ("less_noise", "larger_bound", "clipped_apart", OTHERS)
+    sampled = ("another_rate",) if stated.rate < 1 else ()
+    causes: tuple[str, ...] = ("less_noise", *sampled, "larger_bound", "clipped_apart", OTHERS)
     measured = f"{times}the noise has deviation {_beside(found.noise, limits, shown, undivided=undivided)}"
     if undivided:
         causes = ("less_noise", "less_beside")
-    elif stated.divisor is not None and abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
-        causes = ("larger_bound", "clipped_apart", OTHERS)
+    elif abs(found.noise - stated.deviation) <= CLOSE * stated.deviation:
+        causes = (*sampled, "larger_bound", "clipped_apart", OTHERS)
         measured = f"{times}the noise has its stated deviation of {stated.deviation:.3g}, but the other records move "
         measured += f"the sum by {found.others:.3g}, where it may be {shown.slope * found.noise:.3g} at most"
+        measured += f" at rate {stated.rate:g}" * bool(sampled)
     return _answer(measured, causes, found.noise, limits, p, stated, risk=risk)
 
 

@@ -62,7 +62,7 @@ IN_SHORT = {
     "same_seeds": "moves more than the claim allows",
     "no_part": "the record changes nothing",
     "ends": "noise ends too early",
-    "told_noise": "less noise than stated",
+    "told_noise": "too little noise for what moves",
 }
 """What a table's cell says of each question that was answered 'wrong', by its code."""
 

@@ -98,3 +98,17 @@ def test_a_divisor_in_the_settings_of_own_code_is_taken_as_stated(settings):
     told = settings["normalise_by"] == DIVISOR
     assert found.causes[0] == "less_noise"
     assert told == set(found.causes).isdisjoint({"counted_again", "sum_scaled", "another_rate"}), found.says
+
+
+def test_less_noise_is_named_where_the_others_move_the_sum_neither_as_stated_nor_over_its_divisor():
+    """Of means of pairs, clipped, it said 'the release is divided by 2.86', and nothing divides it."""
+    rows = np.random.default_rng(7).normal(size=(6, 12))
+    rows = np.vstack([rows, 30 * rows[0]])
+    rng, sides = np.random.default_rng(1), []
+    for own in (rows[:-1], rows):
+        total = np.sum([clipped(own[at : at + 2].mean(axis=0)[None])[0] for at in range(0, len(own), 2)], axis=0)
+        sides.append(total + 0.7 * rng.standard_normal((1000, 12)))
+    pair = mechanisms.neighbours_from_gradients(rows[:-1], rows[-1])
+    (found,) = (one for one in diagnose(*sides, pair, clip=1.0, noise_multiplier=2.0) if one.code == "ratio")
+    assert " where 2 is expected, or the release is divided by 2.8" in found.says
+    assert found.causes[0] == "less_noise"

@@ -84,3 +84,19 @@ def test_after_a_violation_the_law_follows_from_less_noise_on_some():
     assert wrong["told_noise"] == ""
     assert wrong["normal"] == "told_noise"
     assert "shared" not in wrong
+
+
+def test_noise_as_stated_beside_more_records_is_not_called_little():
+    """Of batches of one record of three at a stated rate of a quarter: 'which a divisor shrinks too', and none is."""
+    generator = np.random.default_rng(3)
+    rows = clipped(np.ones((4, WIDTH)) + 0.1 * generator.standard_normal((4, WIDTH)))
+    sides = [
+        rows[generator.integers(count, size=TRIALS)] + 0.7 * generator.standard_normal((TRIALS, WIDTH))
+        for count in (3, 4)
+    ]
+    pair = mechanisms.neighbours_from_gradients(rows[:3], rows[3])
+    told = Told.of(pair, clip=1.0, noise_multiplier=0.7, rate=0.25)
+    found = told_noise(*sides, told, risk=FALSE_FAILURE)
+    assert found.says.startswith("the noise has its stated deviation of 0.7, but the other records move the sum by ")
+    assert found.causes[0] == "another_rate"
+    assert "less_noise" not in found.causes
