@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
 
 from audit.bounds import bounds_from_guesses as worst
 from audit.bounds.implied import mu_of
+from audit.bounds.sharp_guesses import Side
 from guarantees.numerics.search import halved
 
-Side = Literal["both", "in", "out"]
 ROUNDING = 1e-9
 """Relative error that a tail may have where a delta is searched: more than its special functions err."""
 

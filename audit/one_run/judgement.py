@@ -10,8 +10,9 @@ import numpy as np
 from scipy.special import expit, logit
 
 from audit.bounds import bounds_from_guesses as worst
-from audit.bounds.counted_guesses import Guesses, Side
+from audit.bounds.counted_guesses import Guesses
 from audit.bounds.number_of_guesses import risk_split
+from audit.bounds.sharp_guesses import SMALLEST, Side, profile_of, sharp_tail
 from audit.one_run.result import OneRunJudgement
 from audit.power.power import EPSILON_FACTOR, OF_THE_ROOM, POWER, TV_EXCESS
 from guarantees.claim import Claim
@@ -44,15 +45,24 @@ class Judge:
 
     def p_value(self, each: Guesses, right: int) -> float:
         """Smallest share of the risk at which so many right guesses refute the claim."""
+        instant = self.instant(each, right)
+        if self.by_epsilon or instant <= SMALLEST:
+            return instant
+        # Both bound the same tail, so the smaller one does.
+        profile = profile_of(self.claim.curve, each.side)
+        return min(instant, sharp_tail(right, each.guessed, coins=each.coins, profile=profile))
+
+    def instant(self, each: Guesses, right: int) -> float:
+        """The same in no time, for a curve not sharp."""
         if self.by_epsilon:
             epsilon, delta = self.claim.parameters["epsilon"], self.claim.parameters.get("delta", 0.0)
             return each.p_value(right, epsilon=epsilon, delta=delta)
         return worst.curve_p_value(right, each.guessed, coins=each.coins, inverse=self._inverse(each.side))
 
     def refutes(self, each: Guesses, right: int) -> bool:
-        """Whether so many right guesses refute the claim at their share, in one pass."""
+        """Whether so many right guesses refute the claim at their share, by what is instant, in one pass."""
         if self.by_epsilon:
-            return self.p_value(each, right) <= each.risk
+            return self.instant(each, right) <= each.risk
         inverse = self._inverse(each.side)
         return worst.curve_refuted(right, each.guessed, coins=each.coins, inverse=inverse, risk=each.risk)
 
@@ -192,4 +202,4 @@ def _critical(asked: Judge, each: Guesses) -> int | None:
     """So many right guesses refute the claim, fewer may for a curve; None if even all right would not."""
     if asked.p_value(each, each.guessed) > each.risk:
         return None
-    return first(lambda right: asked.p_value(each, right) <= each.risk, 0, each.guessed)
+    return first(lambda right: asked.instant(each, right) <= each.risk, 0, each.guessed)

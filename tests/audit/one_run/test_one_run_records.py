@@ -81,9 +81,7 @@ def test_every_number_is_verified_and_a_changed_one_is_wrong(folder, which):
     record = audit.load_records(folder / "records.json")[which]
     assert {check.state for check in verify((record,)).checks} == {"right"}
     first = record.one_run.guesses[0]
-    other = {"right_in": 0, "right_out": 0}
-    if which == 1:
-        other = {"right_in": first.guessed_in, "right_out": first.guessed_out}
+    other = {"right_in": 0, "right_out": 0} if which == 0 else {"right_in": first.guessed_in}
     guesses = (dataclasses.replace(first, **other),)
     changed = dataclasses.replace(record, one_run=dataclasses.replace(record.one_run, guesses=guesses))
     assert verify((changed,)).any("wrong")
