@@ -47,6 +47,11 @@ FOR_ONE_AUDIT: dict[str, Any] = {"cpu": {"xla_backend_optimization_level": 2}}
 a step takes between a quarter less and a fifth more to run; outputs differ in their last bits at most."""
 
 
+LAPACK = "@lapack_"
+"""In the text of a program that calls LAPACK on a CPU, for decompositions and solves of matrices."""
+_turn = threading.Lock()
+
+
 PROGRAMS = Shelf()
 programs_kept_in = PROGRAMS.kept_in
 
@@ -55,7 +60,9 @@ class KeptProgram:
     """A function that JAX compiles, called as ``jax.jit`` of it is; static arguments are keywords.
 
     ``told`` says whether its arguments tell all that it computes with. ``long`` says of given arguments whether the
-    program draws long vectors. ``once`` says that one audit alone runs it, so that compiling must be quick.
+    program draws long vectors. ``once`` says that one audit alone runs it, so that compiling must be quick. ``in_turn``
+    says that no other such program may run at the same time: XLA's calls of LAPACK hold a thread of its pool while they
+    wait for another, so two programs on two cores wait for ever.
     """
 
     def __init__(
@@ -65,10 +72,11 @@ class KeptProgram:
         static: tuple[str, ...] = (),
         told: bool = True,
         once: bool = False,
+        in_turn: bool = False,
         long: Callable[..., bool] = lambda *arguments: False,
     ):
         self.name, self.function, self.static = function.__name__, function, static
-        self.told, self.once, self.long = told, once, long
+        self.told, self.once, self.in_turn, self.long = told, once, in_turn, long
         self._found: dict[str, Any] = {}
         self._locks: dict[str, threading.Lock] = {}
 
@@ -82,6 +90,9 @@ class KeptProgram:
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(arguments)):
             # a part of another program, which is compiled with options of its own
             return self.function(*arguments, **static)
+        if self.in_turn:
+            with _turn:
+                return jax.block_until_ready(self.jitted(*arguments, **static))
         key = self._key("program", arguments, static)
         if key is None:
             return self.jitted(*arguments, **static)

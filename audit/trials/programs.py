@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 from audit.trials.cells import NONE_BROKEN, count_cells
 from audit.trials.devices import on_every, only
 from audit.trials.jaxprs import holds
-from audit.trials.kept_programs import KeptProgram
+from audit.trials.kept_programs import LAPACK, KeptProgram
 from audit.trials.keys import hidden, key_from_seed, trial_keys, trials_from
 from distinguishers.contract import Distinguisher, OwnScore, Reads
 from mechanisms.contract import Mechanism, StructuredRelease, release_on
@@ -59,7 +59,7 @@ class Programs(NamedTuple):
     count_everywhere: Any
 
 
-def _make(*, once: bool = False) -> Programs:
+def _make(*, once: bool = False, in_turn: bool = False) -> Programs:
     def output(release: Release, key: jax.Array) -> Any:
         return release(key)
 
@@ -127,7 +127,7 @@ def _make(*, once: bool = False) -> Programs:
         everywhere = on_every(mesh, own, own=(False, False, False, True, True, False))
         return everywhere(release, scoring, key, starts, counts, edges)
 
-    shapes = KeptProgram(output, once=once)
+    shapes = KeptProgram(output, once=once, in_turn=in_turn)
 
     def long(release: Release, *rest: Any) -> bool:
         released = shapes.eval_shape(release, key_from_seed(0))
@@ -136,7 +136,7 @@ def _make(*, once: bool = False) -> Programs:
     def long_outputs(scoring: Scoring, key: jax.Array, trials: Words, outputs: Any) -> bool:
         return sum(leaf.size for leaf in jax.tree.leaves(outputs)) > SHORT * len(trials.low)
 
-    kept = functools.partial(KeptProgram, once=once, long=long)
+    kept = functools.partial(KeptProgram, once=once, in_turn=in_turn, long=long)
     sized = functools.partial(kept, static=("size",))
     return Programs(
         output=shapes,
@@ -145,7 +145,7 @@ def _make(*, once: bool = False) -> Programs:
         draw_chunk=sized(draw_chunk),
         score_chunk=sized(score_chunk),
         count_chunks=sized(count_chunks),
-        score_outputs=KeptProgram(score_outputs, once=once, long=long_outputs),
+        score_outputs=KeptProgram(score_outputs, once=once, in_turn=in_turn, long=long_outputs),
         count_everywhere=kept(count_everywhere, static=("size", "mesh")),
     )
 
@@ -176,8 +176,8 @@ class Code:
     JAX compares two of them to find a program: equal digests have equal text, down to every constant.
     """
 
-    def __init__(self, digest: str, function: Callable[..., Any], *, alone: bool = False):
-        self.digest, self.alone = digest, alone
+    def __init__(self, digest: str, function: Callable[..., Any], *, alone: bool = False, in_turn: bool = False):
+        self.digest, self.alone, self.in_turn = digest, alone, in_turn
         self._function = weakref.ref(function)
 
     def __call__(self, *arguments: Any) -> Any:
@@ -229,11 +229,11 @@ def _code(function: Callable[..., Any], *arguments: Any) -> Code:
     text, constants = traced.lower().as_text(), [host_bits(value) for value in traced.jaxpr.consts]
     large = sum(value.nbytes for value in constants) > LARGEST_CONSTANTS
     if CALLS_PYTHON in text or large or holds(traced.jaxpr, NOT_IN_THE_TEXT):
-        return Code(f"alone {next(_ALONE)}", function, alone=True)
+        return Code(f"alone {next(_ALONE)}", function, alone=True, in_turn=LAPACK in text)
     digest = hashlib.sha256(text.encode())
     for value in constants:
         digest.update(value.tobytes())
-    return Code(digest.hexdigest(), function)
+    return Code(digest.hexdigest(), function, in_turn=LAPACK in text)
 
 
 def release_of(mechanism: Mechanism, dataset: Any) -> Release:
@@ -278,11 +278,10 @@ def programs_of(*parts: Any) -> Programs:
     """The shared programs, or those that were compiled for the same code."""
     codes = tuple(part.code for part in parts if isinstance(part, TracedRelease | TracedScoring))
     if any(code.alone for code in codes):
-        return _make(once=True)
+        return _make(once=True, in_turn=any(code.in_turn for code in codes))
     return _own(codes) if codes else SHARED
 
 
 @functools.lru_cache(maxsize=KEPT)
 def _own(codes: tuple[Code, ...]) -> Programs:
-    del codes
-    return _make(once=True)
+    return _make(once=True, in_turn=any(code.in_turn for code in codes))

@@ -1,5 +1,8 @@
 """Programs with a user's code in them: what the code reads decides which is used again."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,3 +62,39 @@ def test_a_typed_key_that_a_step_holds_is_part_of_its_program():
         return lambda key, data: data.sum(0) + jax.random.normal(own, (2,))
 
     assert drawn(holding(1)) == drawn(holding(1)) != drawn(holding(2))
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="LAPACK is what CPUs are asked for")
+def test_programs_that_call_lapack_run_in_turn():
+    """Two at once would wait for each other for ever, on two busy cores within seconds."""
+    running, most = 0, 0
+
+    def watched(values):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.1)
+        running -= 1
+        return values
+
+    def rotated(key, data):
+        basis = jnp.linalg.qr(jax.random.normal(key, (2, 2)))[0]
+        return jax.pure_callback(watched, jax.ShapeDtypeStruct((2,), jnp.float32), data.sum(0) @ basis)
+
+    release = programs.release_of(mechanism(rotated), DATA)
+    found = programs.programs_of(release).output
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda seed: np.asarray(found(release, jax.random.key(seed))), range(4)))
+    assert most == 1
+
+
+@pytest.mark.parametrize(
+    "of_matrix", [jnp.linalg.qr, jnp.linalg.svd, jnp.linalg.eigh, jnp.linalg.inv, jnp.linalg.cholesky]
+)
+def test_lapack_is_found_in_a_program(of_matrix):
+    def step(key, data):
+        found = of_matrix(data.T @ data + jnp.eye(2))
+        return jax.tree.leaves(found)[0].ravel() + jax.random.normal(key, (1,))
+
+    assert programs.release_of(mechanism(step), DATA).code.in_turn
+    assert not programs.release_of(mechanism(times(2.0)), DATA).code.in_turn
