@@ -22,7 +22,7 @@ from audit.diagnosis import (
     sensitivity,
 )
 from audit.diagnosis.elsewhere import elsewhere
-from audit.diagnosis.noise import Array, Noise, on_one_scale, read_noise
+from audit.diagnosis.noise import Array, Noise, alone, on_one_scale, read_noise
 from audit.diagnosis.rank import ranked
 from audit.diagnosis.sensitivity import Stated
 from audit.diagnosis.signal import Signal, read_signal
@@ -98,7 +98,7 @@ def diagnose(
         *_about_presence(
             without, with_record, signal, stated, layout, law="coarse" if coarse else law, sampled=rate != 1
         ),
-        *(() if coarse else _about_noise(without, with_record, even, signal, stated)),
+        *(() if coarse else _about_noise(without, with_record, even, signal, stated, whole=rate == 1)),
         *movement,
         *_about_shape(without, with_record, even, "coarse" if coarse else law),
     )
@@ -159,8 +159,9 @@ def _about_presence(
 
 
 def _about_noise(
-    without: Noise, with_record: Noise, even: Sequence[Noise], signal: Signal, stated: Stated | None
+    without: Noise, with_record: Noise, even: Sequence[Noise], signal: Signal, stated: Stated | None, *, whole: bool
 ) -> tuple[Question, ...]:
+    """``whole``: every batch is the dataset, so that nothing but noise varies on any coordinate."""
     deviation, standard = None if stated is None else stated.deviation, _standard(even)
     sampled = stated is not None and stated.rate < 1
     noisy, empty = [presence.with_noise(side) for side in (without, with_record)], None
@@ -169,7 +170,7 @@ def _about_noise(
         known = len(without.outputs) * (1 - stated.rate) ** signal.records >= MANY_EMPTY
         empty = missing > 0 if known or missing else None
     return (
-        lambda risk: dependence.shared(standard, risk=risk),
+        lambda risk: dependence.shared(standard, released=alone(without, with_record, signal, whole=whole), risk=risk),
         lambda risk: scale.depends_on_batch(*noisy, deviation=deviation, empty=empty, risk=risk),
         lambda risk: scale.depends_on_record(without, with_record, sampled=sampled, risk=risk),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -16,26 +15,45 @@ LAG_ENTRIES = 2**21
 """Coordinates, over all trials, whose distances are searched for repeated noise."""
 AT_ONCE = 2**15
 """Entries of the rows that are transformed together."""
-
-
-MOSTLY = 0.5
-"""Share of the noise above which one number for all coordinates is said before copies at a distance."""
 WHOLLY = 0.999
-"""Share of the noise above which nothing is left that differs between coordinates."""
-
-
+"""Correlation of all coordinates above which nothing is left that differs between them."""
 CAUSES = ("key_again", "correlated", "sum_elsewhere")
 
 
-def shared(standard: Array, *, risk: float) -> Diagnosis:
-    """Both questions below, half of the risk each; the answer that tells more."""
-    common, copied = shared_noise(standard, risk=risk / 2), copied_noise(standard, risk=risk / 2)
-    told = copied if copied.wrong and not (common.wrong and (common.estimate or 0.0) > MOSTLY) else common
-    return dataclasses.replace(told, p_value=min(1.0, 2 * told.p_value), risk=risk)
+def shared(standard: Array, *, released: Array | None, risk: float) -> Diagnosis:
+    """Both questions below, half of the risk each; numbers are read from what was ``released``, centred.
+
+    None where batches move all of that: mixtures of coordinates tell that noise is shared, and not where.
+    """
+    p = min(1.0, 2 * min(common(standard), _farthest(standard)[1]))
+    measured, causes, estimate = "no common part, and no distance at which noise repeats", CAUSES, 0.0
+    if p < risk:
+        measured = "noise that no gradient moves is correlated"
+    if p < risk and released is not None:
+        deviations = released.std(axis=0)
+        rows = released[: max(2, LAG_ENTRIES // released.shape[1])] / np.where(deviations > 0, deviations, np.inf)
+        at, p_copied = _farthest(rows)
+        count = np.count_nonzero(deviations)
+        estimate = (float(np.mean(rows.sum(axis=1) ** 2)) - count) / (count * (count - 1))
+        if estimate > WHOLLY:
+            measured, causes = f"{estimate:.1%} of the noise is common to all coordinates", ("one_draw",)
+        elif p_copied < risk:
+            pairs = _lagged(1.0 * (deviations > 0)[None])[at]
+            measured = f"coordinates {at + 1:,} apart have correlation {_lagged(rows)[at] / (len(rows) * pairs):.3g} "
+            measured += f"on average, and all pairs of them {estimate:.3g}"
+    return answer(
+        "shared",
+        measured=measured,
+        causes=causes,
+        p_value=p,
+        risk=risk,
+        assumes="normal noise",
+        estimate=estimate,
+    )
 
 
-def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
-    """Whether coordinates share noise: the mean of a trial's coordinates against their spread, by an F test.
+def common(standard: Array) -> float:
+    """Of no shared noise, by the mean of a trial's coordinates against their spread, an F test.
 
     With independent noise both mean squares are equal, and their ratio is F(trials, trials (width - 1)).
     """
@@ -44,22 +62,11 @@ def shared_noise(standard: Array, *, risk: float) -> Diagnosis:
     within = float(np.sum((standard - means[:, None]) ** 2)) / (trials * (width - 1))
     between = width * float(np.mean(means**2))
     ratio = between / within if within > 1e-12 else math.inf if between > 1e-12 else 1.0
-    p = float(fisher.sf(ratio, trials, trials * (width - 1)))
-    share = max(0.0, (between - within) / max(between + (width - 1) * within, 1e-300))
-    wrong = p < risk
-    return answer(
-        "shared",
-        measured=f"{share:.1%} of the noise is common to all coordinates" if wrong else "no common part",
-        causes=("one_draw",) if share > WHOLLY else CAUSES,
-        p_value=p,
-        risk=risk,
-        assumes="normal noise",
-        estimate=share,
-    )
+    return float(fisher.sf(ratio, trials, trials * (width - 1)))
 
 
-def copied_noise(standard: Array, *, risk: float) -> Diagnosis:
-    """Whether coordinates a fixed distance apart repeat noise, as parameters or steps do that share a key.
+def _farthest(standard: Array) -> tuple[int, float]:
+    """The distance less one at which coordinates repeat noise most, as where parameters share a key, and its p-value.
 
     For every distance h the products ``x_j x_(j+h)`` have independent random signs, whatever their sizes, when the
     noise is symmetric and independent: ``P(|sum| > z root(sum of squares)) <= 2 exp(-z^2 / 2)``. [hoeffding1963] The
@@ -72,20 +79,7 @@ def copied_noise(standard: Array, *, risk: float) -> Diagnosis:
     known = squares > 1e-9 * squares.max(initial=0.0)
     z = np.where(known, np.abs(sums) / np.sqrt(np.where(known, squares, 1.0)), 0.0)
     at = int(np.argmax(z))
-    p = min(1.0, 2 * (width - 1) * math.exp(-(float(z[at]) ** 2) / 2))
-    correlation = float(sums[at]) / max(float(np.sum(rows**2)) * (width - 1 - at) / width, 1e-300)
-    wrong = p < risk
-    return answer(
-        "shared",
-        measured=f"coordinates {at + 1:,} apart have correlation {correlation:.3g}"
-        if wrong
-        else f"no distance between coordinates, of {width - 1:,}, at which noise repeats",
-        causes=CAUSES,
-        p_value=p,
-        risk=risk,
-        assumes="symmetric noise",
-        estimate=correlation,
-    )
+    return at, min(1.0, 2 * (width - 1) * math.exp(-(float(z[at]) ** 2) / 2))
 
 
 def _lagged(rows: Array) -> Array:

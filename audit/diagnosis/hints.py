@@ -41,7 +41,7 @@ OF_NUMBERS = ("bare", "repeated", "silent")
 OF_LENGTH = ("ratio", "rate")
 """Questions that compare the record's movement with the length of its own gradient."""
 OF_A_SUM = (
-    *("ratio", "rate", "batches", "steps", "shared", "noise_and_batches", "scale_by_trial", "scale_by_record"),
+    *("ratio", "rate", "batches", "steps", "noise_and_batches", "scale_by_trial", "scale_by_record"),
     *("step_noise", "step_moves", "told_noise"),
 )
 """Questions that take the release for a sum and its noise, which it is not if it was bent, rounded or cut."""

@@ -152,6 +152,17 @@ def _outside(values: Array, basis: Array) -> Array:
     return _reflected(values.astype(float), basis)[:, rank : rank + MOST_COORDINATES]
 
 
+def alone(without: Noise, with_record: Noise, signal: Signal, *, whole: bool) -> Array | None:
+    """The noise of both sides in the release's own coordinates, zero where batches move it; None where all are moved.
+
+    Where the ``whole`` dataset is every batch they move none.
+    """
+    if without.rotated and not whole:
+        return None
+    noise = np.concatenate([side.outputs - side.outputs.mean(axis=0) for side in (without, with_record)])
+    return noise if whole else noise * (np.abs(signal.parts).max(axis=0, initial=0.0) == 0)
+
+
 def _untouched(basis: Array) -> Array | None:
     """Coordinates that the span leaves alone, where they are most of those outside it."""
     rank, size = basis.shape

@@ -21,8 +21,9 @@ LINE_NOT_FOLLOWED = f"{LINE}not_followed"
 """The code of an answer that says why no line of the code was looked for."""
 LAWS = ("normal", "laplace", "grain", "tails")
 """Codes of answers about the noise's law: what is done after the noise may bend, round or cut it, and break nothing."""
-NO_HINTS = ("direction", *LAWS)
-"""Codes that accuse nobody where there is no violation: tensors may be clipped by themselves, within one bound."""
+NO_HINTS = ("direction", "shared", *LAWS)
+"""Codes that accuse nobody where there is no violation: tensors may be clipped by themselves, within one bound, and a
+release may be smoothed."""
 POSSIBLE = "Possible causes"
 """What follows, in an answer, where several are possible."""
 

@@ -414,6 +414,32 @@ def test_a_draw_that_two_coordinates_share_is_told_beside_unequal_noise(name):
     assert name != "one direction" or found["shared"].says.startswith("coordinates 5 apart")
 
 
+MIXED = {
+    # what the noise is made of, and the numbers that it truly has
+    "summed up": (np.triu(np.ones((24, 24))), (1, 0.94)),
+    "smoothed": (2 * np.eye(24) + np.roll(np.eye(24), 1, 0) + np.roll(np.eye(24), -1, 0), (1, 0.667)),
+    "halves": (np.vstack([np.tile(np.eye(12), 2), np.zeros((12, 24))]), (12, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_the_correlation_that_is_said_is_that_of_the_released_coordinates(name):
+    """Where gradients of all coordinates were turned out it was -0.207 of noise whose neighbours have 0.89."""
+    mixing, (apart, correlation) = MIXED[name]
+    generator, rows = np.random.default_rng(8), DENSE["five directions"]
+    noise = generator.standard_normal((2, 2000, 24)) @ mixing
+    sides = rows[1:].sum(0) + noise + np.outer((0, 1), rows[0])[:, None]
+    pair = mechanisms.neighbours_from_gradients(rows[1:], rows[0])
+    (found,) = (answer for answer in diagnose(*sides, pair) if answer.code == "shared")
+    said = re.match(r"coordinates (\d+) apart have correlation ([\d.-]+) on average", found.says)
+    assert said, found.says
+    assert int(said[1]) == apart
+    assert float(said[2]) == pytest.approx(correlation, abs=0.01)
+    # where batches move all coordinates, no number is that of the noise alone
+    (found,) = (answer for answer in diagnose(*sides, pair, rate=None) if answer.code == "shared")
+    assert found.says.startswith("noise that no gradient moves is correlated. ")
+
+
 def test_outputs_of_the_wrong_shape_are_refused():
     with pytest.raises(ValueError, match="of 40 coordinates"):
         diagnose(np.zeros((5, 3)), np.zeros((5, 3)), PAIR, clip=CLIP, noise_multiplier=NOISE)

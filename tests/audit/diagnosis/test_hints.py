@@ -250,6 +250,28 @@ def test_a_release_that_is_rotated_moves_elsewhere_than_its_gradient_and_breaks_
     assert not hinted(lambda seed, g: whole(seed, g) @ ROTATION, ALIKE, claim=NO_BATCHES, trials=600, settled=False)
 
 
+SMOOTH = (2 * np.eye(DIMENSION) + np.roll(np.eye(DIMENSION), 1, 0) + np.roll(np.eye(DIMENSION), -1, 0)) / 4
+MIXED = {"rotated": ROTATION, "smoothed": SMOOTH, "summed up": np.triu(np.ones((DIMENSION, DIMENSION)))}
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("code", [step, whole])
+@pytest.mark.parametrize("name", MIXED)
+def test_what_mixes_a_noisy_sum_gets_no_hint(name, code):
+    """Of smoothed and summed releases it said 'coordinates 3 apart have correlation 0.0865: a key is used again'."""
+    claim = CLAIM if code is step else NO_BATCHES
+    assert not hinted(lambda seed, g: code(seed, g) @ MIXED[name], ALIKE, claim=claim, trials=1200, settled=False)
+
+
+def test_a_draw_that_both_halves_share_gets_a_hint():
+    def halves(seed, g):
+        return clipped(g).sum(0) + NOISE * np.tile(np.random.default_rng(seed).standard_normal(DIMENSION // 2), 2)
+
+    told = hinted(halves, mechanisms.add_record(rows, np.abs(LONG)), claim=NO_BATCHES, trials=600, told=False)
+    assert "moves a mixture of the release's coordinates" in told["same_seeds"]
+    assert "a key or a draw is used more than once" in told["same_seeds"]
+
+
 def test_a_record_that_is_seldom_sampled_beside_a_claim_of_no_batches_takes_part():
     seldom = functools.partial(step, sample=lambda r, n: np.flatnonzero(r.random(n) < 1 / 64))
     assert not hinted(seldom, ALIKE, claim=NO_BATCHES, settled=False)

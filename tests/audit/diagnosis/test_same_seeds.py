@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from checks import assert_rate_at_most
 
 import mechanisms
-from audit.diagnosis.same_seeds import Movements, moves_too_far
+from audit.diagnosis.same_seeds import Movements, along_a_mixture, moves_too_far
 from audit.diagnosis.told_noise import Told
 
 WIDTH, SEEDS, RATE, NOISE = 8, 400, 0.5, 0.1
@@ -56,3 +57,21 @@ def test_a_movement_that_changes_with_the_batch_is_no_clipping_of_records(name, 
     else:
         assert "sum_clipped" in answer.causes[:3]
         assert "the sum is clipped" in answer.says
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_noise_that_was_mixed_with_the_sum_covers_what_the_record_moves(shared):
+    """However a release is smoothed, summed up or rotated; of noise that two halves share a mixture has none."""
+    rng, runs, risk = np.random.default_rng(7), 400, 0.1
+    accused = 0
+    for _ in range(runs):
+        mixing, moved = rng.standard_normal((WIDTH, WIDTH)), rng.standard_normal(WIDTH)
+        noise = 2 * rng.standard_normal((200, WIDTH))
+        if shared:
+            noise[:, WIDTH // 2 :] = noise[:, : WIDTH // 2]
+        given = mixing @ moved / np.linalg.norm(moved), noise @ mixing.T
+        accused += along_a_mixture(*given, allowed=0.5, risk=risk / 2) is not None
+    if shared:
+        assert accused > 0.9 * runs
+    else:
+        assert_rate_at_most(accused, runs, risk / 2)
