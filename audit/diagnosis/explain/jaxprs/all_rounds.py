@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind
+from audit.diagnosis.explain.jaxprs.facts import Release
 from audit.diagnosis.explain.jaxprs.rounds import SLACK, by_round, cost, is_judged
 from audit.diagnosis.explain.jaxprs.runs import Program, Run
 from audit.diagnosis.explain.places import frames_of, spelled
@@ -23,8 +24,7 @@ def dear_together(program: Program, runs: Sequence[Run], allowed: float | None) 
         releases = [release for own in rounds for release in own]
         if not all(map(is_judged, rounds)) or any(one.choosing or not one.exact for one in releases):
             continue
-        draws = [frozenset().union(*(one.covering for one in own)) for own in rounds]
-        if len(frozenset().union(*draws)) != sum(map(len, draws)):
+        if _share_noise(rounds):
             continue
         costs = [cost(own) for own in rounds]
         total = float(np.linalg.norm(costs))
@@ -40,3 +40,17 @@ def dear_together(program: Program, runs: Sequence[Run], allowed: float | None) 
         )
         return [Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of([at, top.at, top.draw]), says=says)]
     return []
+
+
+def _share_noise(rounds: Sequence[Sequence[Release]]) -> bool:
+    """Whether one number of noise may cover two rounds: numbers are told apart, or else the draws that they came in."""
+    terms = [one.terms for own in rounds for one in own]
+    told = all(one is not None and one.numbers is not None for one in terms)
+
+    def covers(release: Release) -> set[int]:
+        if told and release.terms is not None:
+            return set(release.terms.numbers[release.terms.times != 0].tolist())
+        return set(release.covering)
+
+    each = [set().union(*map(covers, own)) for own in rounds]
+    return len(set().union(*each)) != sum(map(len, each))

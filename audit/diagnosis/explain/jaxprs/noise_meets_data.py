@@ -134,9 +134,10 @@ class Meetings:
         out.resized = next((value.resized for value in noisy if value.resized is not None), None)
         if len(noisy) == 1 and (resized := resized_by(name, out, noisy[0], ins)) is not None:
             out.resized = resized
-        if out.variance is None and name not in MOVES:
+        before = noisy[0].variance if len(noisy) == 1 else None
+        kept = before is None if name == "convert_element_type" else name in MOVES
+        if out.variance is None and not kept:
             # what comes after a change of the law may make the deviation right again
-            before = noisy[0].variance if len(noisy) == 1 else None
             out.resized = (
                 None if before is None else Resized(out.at or NOWHERE, float(np.sqrt(np.mean(before))), None, True)
             )
