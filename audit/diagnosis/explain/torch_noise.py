@@ -130,7 +130,7 @@ def too_little(
             if lead.library:
                 given = opacus_calls.multiplier_set(least, bounds, once_more)
                 lead, after = given or (lead, "")
-        if lead.own and not lead.library:
+        if lead.own and not (lead.library or after):
             held = made_at([(functools.partial(again, 1), least)])
             # the number by which the line makes the noise, and no other that is equal
             read = {named_at(lead.own[0], name) for name in names_read(lead.own[0])}
