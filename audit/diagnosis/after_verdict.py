@@ -204,7 +204,7 @@ def _hints(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     told = _told(asked, read_as)
     on_seeds = _on_same_seeds(asked, told, (first, second), risk=risk / 2)
     found = (
-        unvarying(first, second, layout=layout),
+        unvarying(first, second, layout=layout, told=told),
         alike,
         *(one for one in on_seeds if not cut or one.code == "no_part"),
     )

@@ -35,6 +35,7 @@ QUESTIONS = {
     "laplace": "is the noise Laplace?",
     "claim": "does the claim promise no more than the stated parameters allow?",
     "constant": "does the release vary?",
+    "still": "does every coordinate vary?",
     "no_part": "does the record take part?",
     "same_seeds": "on the same seeds, does the record move the release by more than the claim allows?",
     "ends": "on the same seeds, is the noise that is added normal?",

@@ -23,7 +23,7 @@ from audit.diagnosis.step_noise import AGAIN
 from audit.diagnosis.step_noise import CODE as STEP_NOISE
 from audit.diagnosis.told_noise import Told
 from audit.power.less_noise import sampled
-from audit.record.diagnosis_answer import LAWS, NO_HINTS, Diagnosis
+from audit.record.diagnosis_answer import LAWS, NO_HINTS, STILL, Diagnosis
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import BothSides
 from mechanisms.pairs.neighbours import Neighbours
@@ -148,10 +148,10 @@ def on_same_seeds(
     return () if far is None else (far,)
 
 
-def unvarying(first: Array, second: Array, *, layout: Layout) -> Diagnosis | None:
+def unvarying(first: Array, second: Array, *, layout: Layout, told: Told | None = None) -> Diagnosis | None:
     """Coordinates that are one number in all trials of both sides, beside others of their tensor that vary.
 
-    A whole tensor may be constant by design.
+    A whole tensor may be constant by design, and so may they: they look wrong only where gradients are told of them.
     """
     rows = np.concatenate([np.asarray(side).reshape(len(side), -1) for side in (first, second)])
     still = np.all(rows == rows[0], axis=0)
@@ -164,14 +164,18 @@ def unvarying(first: Array, second: Array, *, layout: Layout) -> Diagnosis | Non
     found = found.ravel()
     if not found.any():
         return None
-    one = np.count_nonzero(found) == 1
-    varies = "never varies: it has one value" if one else "never vary: each has one value"
-    them, their = ("it", "its") if one else ("them", "their")
+    reached, why = False, "which is right where nothing that the dataset decides is released, and lacks noise elsewhere"
+    if told is not None and told.signal.dimension == layout.size:
+        moves = (told.signal.others != 0) | (told.signal.moves != 0)
+        reached = bool(np.any(found.reshape(-1, layout.size) & moves))
+    if reached:
+        why = "though gradients are told of that part: it lacks noise, or these are not the gradients that are released"
+    varies = "varies: it has" if np.count_nonzero(found) == 1 else "vary: each has"
     return answer(
-        "bare",
-        wrong=True,
-        measured=f"{places(found, layout)} {varies} in all {len(rows):,} trials, with the record and without it. If "
-        f"the code updates {them}, {their} noise is missing",
+        "bare" if reached else STILL,
+        wrong=reached,
+        measured=f"{places(found, layout)} never {varies} one value in all {len(rows):,} trials, with the record and "
+        f"without it, {why}",
         risk=0.0,
         assumes="nothing: no trial tests it and it decides no verdict",
         estimate=0.0,

@@ -16,7 +16,7 @@ from audit.goal import Goal
 from audit.policies.catalogue import RECORDED
 from audit.policies.policy import Policy, Test
 from audit.record.derive import Audited, Subject, cuts_of, derive, edges_of
-from audit.record.diagnosis_answer import DEPENDENT, LINE, LINE_NOT_FOLLOWED, NO_HINTS, Diagnosis
+from audit.record.diagnosis_answer import DEPENDENT, LINE, LINE_NOT_FOLLOWED, NO_HINTS, STILL, Diagnosis
 from audit.record.direction import direction
 from audit.record.of_one_run import judged_again
 from audit.record.of_scores import scores_judged_again
@@ -104,7 +104,8 @@ def _diagnoses(record: AuditRecord, made: AuditRecord) -> tuple[Diagnosis, ...]:
         return tuple(each for each in record.diagnoses if each.code == DEPENDENT or each.code.startswith(LINE))
     if made.verdict != "violation":
         unseen = tuple(each for each in record.diagnoses if each.code == LINE_NOT_FOLLOWED)[:1]
-        hints = (each for each in record.diagnoses if each.wrong and not each.follows and each.code not in NO_HINTS)
+        wrong = (each for each in record.diagnoses if each.wrong or each.code == STILL)
+        hints = (each for each in wrong if not each.follows and each.code not in NO_HINTS)
         return tuple(hints) or unseen
     own = direction(made)
     return (*(each for each in record.diagnoses[:-1] if each.code != own.code), own)

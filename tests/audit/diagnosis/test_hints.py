@@ -11,6 +11,7 @@ import audit
 import guarantees
 import mechanisms
 from audit.diagnosis.hints import unvarying
+from audit.diagnosis.told_noise import Told
 from mechanisms.release import PLAIN, Layout
 
 DIMENSION, RATE, NOISE = 12, 0.5, 1.0
@@ -458,9 +459,14 @@ def test_a_training_whose_first_step_moves_too_far_gets_a_hint(monkeypatch):
         (np.arange(12) > 9, "coordinates 10 to 11 never vary: each has one value in all 40 trials, "),
     ],
 )
-def test_coordinates_that_never_vary_are_one_or_several(still, says):
+def test_coordinates_that_never_vary_look_wrong_only_where_they_have_gradients(still, says):
+    """A public mask, or rows of an embedding that are frozen, are right code."""
     first, second = np.random.default_rng(0).normal(size=(2, 20, 12)) * ~still
-    found = unvarying(first, second, layout=Layout(names=(PLAIN,), shapes=((12,),), rounds=None))
-    assert found is not None
-    assert found.says.startswith(says)
-    assert ("If the code updates it, its noise is missing" in found.says) == (still.sum() == 1)
+    layout = Layout(names=(PLAIN,), shapes=((12,),), rounds=None)
+    for moved in (None, ~still, np.ones(12)):
+        pair = mechanisms.neighbours_from_gradients(np.zeros((1, 12)), 1.0 * (still if moved is None else moved))
+        told = None if moved is None else Told.of(pair, clip=None, noise_multiplier=None, rate=1.0)
+        found = unvarying(first, second, layout=layout, told=told)
+        assert found is not None
+        assert found.says.startswith(says)
+        assert found.wrong == (found.code == "bare") == (moved is not None and bool(np.any(moved * still)))
