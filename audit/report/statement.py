@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -260,7 +261,9 @@ def _promise(record: AuditRecord) -> Mapping[str, str]:
     if claim.name in PURE and not claim.parameters.get("delta") and claim.times == 1:
         pure = f"{at_most(claim.parameters['epsilon'])} at delta 0 (pure)"
         return {"promised epsilon": pure, "delta": f"0; bounds are proven at {record.report_delta:g}"}
-    return {"promised epsilon": claim.epsilon_at(record.report_delta), "delta": f"{record.report_delta:g}"}
+    promised = {"promised epsilon": claim.epsilon_at(record.report_delta), "delta": f"{record.report_delta:g}"}
+    mu = claim.parameters.get("mu") if claim.name == "gaussian" else None
+    return promised if mu is None else {**promised, "promised mu": at_most(float(mu) * math.sqrt(claim.times))}
 
 
 def _accountant(claim: ClaimPart) -> str:

@@ -225,7 +225,8 @@ def diagnosed(*stated: Collection[str]) -> str:
     """What `run` says of outputs whose code is not followed, and what each audit would have to state for it."""
     words = {"clip": "clip=", "noise_multiplier": "noise_multiplier=", "gradients": GRADIENTS}
     left = " and ".join(told for word, told in words.items() if any(word not in each for each in stated))
-    return f"{f'If you state {left}, ' if left else ''}`run` diagnoses its outputs after a violation"
+    more = f", and more of DP-SGD if you state {left}" if left else ""
+    return f"`run` diagnoses its outputs after a violation{more}"
 
 
 def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:

@@ -349,6 +349,12 @@ def test_the_card_of_a_pure_epsilon_says_delta_0_and_whose_risk_it_is(violation)
     assert "| delta | 1e-05 |" in model_card((violation,), title="t")
 
 
+def test_the_card_says_the_mu_that_was_promised(violation):
+    """A violation with proven epsilon 1.4 of promised 2 had a proven mu of 0.937, and none promised beside it."""
+    claim = dataclasses.replace(violation.claim, name="gaussian", parameters={"mu": 0.5}, times=4)
+    assert "| promised mu | 1 |" in model_card((dataclasses.replace(violation, claim=claim),), title="t")
+
+
 def test_methods_and_statement_say_what_would_have_been_found(violation):
     """Which leak, of which code: what a reviewer asks of 'no violation found'."""
     green = dataclasses.replace(
