@@ -174,11 +174,11 @@ def _percent(share: float) -> str:
 def _audited(records: tuple[AuditRecord, ...]) -> str:
     said = []
     if repeated := repeated_runs(records):
-        names = listed(sorted({record.mechanism.name for record in repeated}))
+        names = listed([record.name for record in repeated])
         how = " or ".join(sorted({differ_by(record) for record in repeated}))
         trials = sum(record.trials for record in repeated)
         said.append(
-            f"{counted(len(repeated), 'audit')} of {names}: each ran its code on two datasets that differ by {how} "
+            f"{counted(len(repeated), 'audit')} ({names}): each ran its code on two datasets that differ by {how} "
             f"({trials:,} runs in total); can the outputs tell which of the two was used?"
         )
     if any(record.one_run is not None for record in records):

@@ -324,7 +324,7 @@ def test_every_text_counts_the_same_audits(violation):
     assert statement((violation, other)).startswith("We audited 1 configuration with dpsgd-audit")
     assert methods((violation, other)).startswith("We audited 1 configuration of ")
     assert "Fix what kept 'not installed' from running." in story((violation, other)).to_do
-    assert story((violation, other)).audited.startswith("1 audit of ")
+    assert story((violation, other)).audited.startswith(f"1 audit ({violation.name}): "), "not its function"
     assert ",1.0,1.0," not in separated((other,)), "no p-value"
 
 
