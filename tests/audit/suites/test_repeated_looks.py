@@ -90,13 +90,15 @@ def test_what_a_report_advises_after_too_few_trials_is_paid_for():
     """Another seed, or more trials, would be a second look: every option that it names shares the risk over looks."""
     for needed, look in ((1236, 0), (None, 0), (1236, 2)):
         asked = {
-            "claim": SimpleNamespace(name="gaussian"),
+            "claim": SimpleNamespace(name="gaussian", parameters={}),
             "suite": SimpleNamespace(audits=1),
             "seconds": 1.0,
             "reason": "too few trials.",
             "trials": 20,
             "fit_trials": 0,
             "diagnoses": (),
+            "grids": (),
+            "neighbours": None,
         }
         open_one = SimpleNamespace(
             verdict="inconclusive", one_run=None, scores=None, trials_needed=needed, look=look, **asked
