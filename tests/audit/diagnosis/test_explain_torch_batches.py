@@ -282,7 +282,17 @@ def noisy_inputs_of_some(seed, data):
     return total + steps.noise()
 
 
-@pytest.mark.parametrize("step", [drawn_until_somebody_is_there, noise_of_its_own, noisy_inputs_of_some])
+def drawn_in_one_line(seed, data):
+    torch.manual_seed(seed)
+    rows, weights, size = steps.clipped(data[0]), steps.START.clone(), steps.CLIP * steps.NOISE
+    for _ in range(2):
+        weights = weights - ((torch.rand(len(rows)) < 0.5).float() @ rows + size * torch.randn(steps.COLUMNS))
+    return weights
+
+
+@pytest.mark.parametrize(
+    "step", [drawn_until_somebody_is_there, noise_of_its_own, noisy_inputs_of_some, drawn_in_one_line]
+)
 def test_noise_for_an_empty_batch_is_found_wherever_it_is_drawn(step):
     assert not explained(step).suspicions
 

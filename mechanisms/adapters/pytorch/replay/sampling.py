@@ -246,13 +246,15 @@ class Nobody(Bank):
         """How many draws it takes: one, or one for each record."""
         self._again = False
         """Whether another one was drawn."""
+        self.noisy = False
+        """Whether noise was drawn after the first."""
 
     def settle(self, slot: Slot, name: str, value: torch.Tensor) -> None:
         """Make ``value``, just drawn, leave all records out, if it chooses among them."""
         assert self.place is not None
         _, where, _, passed = slot
         if self.where and where in self.noise and not self._again:
-            # it has noise
+            self.noisy = True
             raise Enough
         each, uniform = value.numel() == 1, name in UNIFORM
         if isinstance(value, torch.nn.Parameter) or not (uniform or name in COINS):
@@ -272,12 +274,12 @@ def without_noise(full: Run, empty: Run, bank: Nobody) -> Event | None:
     """
     draws, drawn = empty.draws, [number for number, draw in enumerate(empty.draws) if draw.stack == bank.where]
     events = [event for event in full.releases.events if event.draw in bank.noise]
-    if not drawn or not events:
+    if not drawn or not events or bank.noisy:
         return None
     noise, known = bank.noise, {draw.stack for draw in full.draws}
     times = min(bank.times, len(drawn))
     then = draws[drawn[times - 1] + 1 : drawn[times] if times < len(drawn) else None]
-    if any(draw.stack in noise or draw.stack not in known for draw in then):
+    if any(draw.stack not in known for draw in then):
         return None
     fewer, all_of_it = (sum(draw.stack in noise for draw in run.draws) for run in (empty, full))
     return events[0] if fewer < all_of_it else None
