@@ -13,6 +13,8 @@ from audit.policies.policy import ANY_TARGET
 from audit.record.record import AuditRecord, ProvenPoint
 from audit.verdict.proven_numbers import without_errors
 
+CEILING = "Ceiling: what so many trials, or guesses of canaries, would prove without an error."
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ceiling:

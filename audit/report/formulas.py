@@ -39,10 +39,11 @@ LONGEST, MOST_NUMBERS = 40, 6
 def formula(claim: ClaimPart) -> str:
     """A claim's family and its numbers in math mode, as LaTeX that needs no escaping; what is no number is left out."""
     if claim.name == "claim_from_history" and (parts := _history(claim.parameters.get("history"))):
-        return f"{NAMES['poisson_training']} ({', then '.join(parts)})"
+        return f"{NAMES['subsampled_gaussian' if claim.steps == 1 else 'poisson_training']} ({', then '.join(parts)})"
     numbers = dict([(key, value) for key, value in claim.parameters.items() if _is_number(value)][:MOST_NUMBERS])
     inside = ", ".join(f"{SYMBOLS.get(key) or _upright(key)} = {number(value)}" for key, value in numbers.items())
-    name = NAMES.get(claim.name) or _word(claim.name)
+    once = claim.name == "poisson_training" and claim.steps == 1
+    name = NAMES.get("subsampled_gaussian" if once else claim.name) or _word(claim.name)
     times = f", ${claim.times}$ times" if claim.times > 1 else ""
     return f"{name} (${inside}$){times}" if inside else f"{name}{times}"
 

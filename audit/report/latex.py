@@ -15,7 +15,7 @@ from audit.power.less_noise import in_so_many_runs, sampled, told_in
 from audit.power.power import POWER, noise_at
 from audit.record.record import AuditRecord
 from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries, names_of
-from audit.report.ceiling import most_epsilon
+from audit.report.ceiling import CEILING, most_epsilon
 from audit.report.diagnoses import beside_the_verdict, but_for, in_a_paper
 from audit.report.escaping import visible
 from audit.report.formulas import formula, in_math, number
@@ -63,7 +63,11 @@ A_PAGE = 14
 MARK = r"$^\dagger$"
 MARKED = "the code looks wrong, though the trials show no violation; see the text."
 """What the notes say of the mark beside a verdict."""
-CEILING = "Ceiling: what these trials would prove if no test erred."
+ITS_FOLDER = (
+    r"\makeatletter\providecommand{\CurrentFilePath}{.}\providecommand{\Ginput@path}{}\expandafter\g@addto@macro"
+    r"\expandafter\Ginput@path\expandafter{\expandafter{\CurrentFilePath/}}\makeatother"
+)
+"""Figures are found beside the file that includes them, from whatever folder the article is made."""
 ENTRY = re.compile(r"^@\w+\{(\w+),.*?^\}\n", flags=re.MULTILINE | re.DOTALL)
 BOUNDS = {
     "joint": ("the joint exact test of both error counts, inverted", ("buehler1957", "bergerboos1994")),
@@ -177,7 +181,7 @@ def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
         "Proven and claimed $\\varepsilon$ of all audits. Where a bar is filled the claim is violated, "
         "there or at another point of its curve."
     )
-    lines = [r"% needs \usepackage{graphicx}"]
+    lines = [r"% needs \usepackage{graphicx}", ITS_FOLDER]
     for place, (name, caption) in enumerate(zip(names, captions, strict=False), start=1):
         lines += [
             r"\begin{figure}",
@@ -194,7 +198,9 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     most = most_epsilon(record)
     claimed = NOT_KNOWN if record.claim.epsilon is None else f"${in_math(at_most(record.claim.epsilon))}$"
     epsilon = f"{at_least(record.epsilon(record.report_delta))} ({claimed})"
-    advantage = f"{at_least(record.delta(0.0))} (${in_math(at_most(record.claim.advantage))}$)"
+    # of one training it says next to nothing: a delta counts for every canary
+    advantage = "--" if record.one_run is not None else at_least(record.delta(0.0))
+    advantage += f" (${in_math(at_most(record.claim.advantage))}$)"
     verdict = escape(readable(record.verdict))
     if not wide and record.verdict == "no_violation_found":
         verdict = NONE_FOUND
@@ -224,6 +230,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     scores = sorted({scored_by(record.distinguisher.name) for record in records})
     claims = sorted({formula(record.claim) for record in records})
     audited = [_short(visible(name)) for name in names_of(records)]
+    which = f" of {audited[0]}" if len(audited) == 1 else f" ({listed(audited)})"
     how, cited = zip(*(BOUNDS[kind] for kind in sorted({_method(record) for record in records})), strict=True)
     sources = f"\\citep{{{','.join(sorted({key for keys in cited for key in keys}))}}}"
     span = f"{trials[0]:,}" if len(trials) == 1 else f"{trials[0]:,} to {trials[-1]:,}"
@@ -231,7 +238,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
     relations = "; ".join(sorted({_short(visible(differ_by(record))) for record in records}))
     return " ".join(
         [
-            f"We audited {how_many(every, of=f' of {listed(audited)}')} with dpsgd-audit "
+            f"We audited {how_many(every, of=which)} with dpsgd-audit "
             f"\\citep{{dpsgdaudit}} (version {escape(_version(records))}).",
             *_ran_with(records),
             f"For each{' configuration' if elsewhere else ''} we drew {span.replace(',', '{,}')} outputs on each of "
@@ -273,9 +280,11 @@ def _power(records: tuple[AuditRecord, ...]) -> list[str]:
     if not any(sampled(record.claim) for record in green):
         found += [_gaussian_leak(green)]
     told, less = [leak for leak in found if leak], _less_noise(green)
-    which = "the audit" if len(green) == 1 else f"each of the {len(green)} audits"
-    which += " that found no violation would have found"
-    said = [f"{which} {' or '.join(told)} (on its pair, with its scores and thresholds)"] if told else []
+    which = f"each of the {len(green)} audits that found no violation"
+    if len(green) == 1:
+        which = f"the audit ``{_short(visible(green[0].name))}'', which found no violation,"
+    where = "on its pair, with its scores and thresholds"
+    said = [f"{which} would have found {' or '.join(told)} ({where})"] if told else []
     said += [f"this many trials can find {less}"] if less else []
     return [f"{in_so_many_runs(POWER).capitalize()}, {'; '.join(said)}."] if said else []
 

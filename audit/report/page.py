@@ -16,7 +16,7 @@ from audit.record.files import write_whole
 from audit.record.of_one_run import as_records
 from audit.record.record import AuditRecord
 from audit.report.caveats import learned_note, other_than_told, trials_note
-from audit.report.ceiling import Ceiling, ceiling, most_epsilon
+from audit.report.ceiling import CEILING, Ceiling, ceiling, most_epsilon
 from audit.report.diagnoses import as_a_sentence, asked, but_for, heading, in_short, looks_wrong, remarks, untold
 from audit.report.drawings import drawing, drawn
 from audit.report.escaping import as_html, shown, visible
@@ -99,6 +99,7 @@ def write_report(
         opened=opened,
         not_repeatable=NOT_REPEATABLE,
         but_for=but_for(kept),
+        ceiling_means=CEILING,
         drawings=_script_data([drawing(entry.record, entry.ceiling, unjudged=opened) for entry in entries]),
         style=_asset("style.css"),
         scripts=[_asset("table.js"), _asset("plots.js")],

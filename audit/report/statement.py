@@ -17,7 +17,7 @@ from audit.report.audited import (
     trains,
     unit_of_privacy,
 )
-from audit.report.caveats import expected_not_found, other_than_told
+from audit.report.caveats import ended_early, expected_not_found, other_than_told
 from audit.report.diagnoses import REPLAYED, but_for, heading, in_a_paper, in_a_row, looks_wrong, not_independent
 from audit.report.escaping import markdown_text, shown
 from audit.report.given import conditions_once, judged_scores, source, vouched
@@ -112,7 +112,7 @@ def _sentence(record: AuditRecord, *, shared: bool) -> str:
     tested = "" if shared else f"{_tested(record, of=audited(record))} "
     return (
         f"{record.name}{named}: {tested}{_proven(record)} "
-        f"Verdict: {readable(record.verdict)}{_why(record)}.{_suspected(record)}"
+        f"Verdict: {readable(record.verdict)}{_why(record)}.{_suspected(record)}{_ended(record)}"
     )
 
 
@@ -120,10 +120,10 @@ def _proven(record: AuditRecord) -> str:
     epsilon, delta, at = record.epsilon(record.report_delta), record.delta(0.0), f"{record.report_delta:g}"
     if not (epsilon or delta or record.mu):
         return f"The counts prove no epsilon above 0 at delta {at}, no delta above 0 at epsilon 0 and no mu above 0."
-    return (
-        f"The counts prove an epsilon of at least {at_least(epsilon)} at delta {at}, a delta of at least "
-        f"{at_least(delta)} at epsilon 0 and a mu of at least {at_least(record.mu)}."
-    )
+    # of one training a delta says next to nothing: it counts for every canary
+    leaks = "" if record.one_run is not None else f", a delta of at least {at_least(delta)} at epsilon 0"
+    mu = f"a mu of at least {at_least(record.mu)}"
+    return f"The counts prove an epsilon of at least {at_least(epsilon)} at delta {at}{leaks} and {mu}."
 
 
 def _tested(record: AuditRecord, *, of: str) -> str:
@@ -135,6 +135,12 @@ def _suspected(record: AuditRecord) -> str:
     """What looks wrong, as a sentence of its own."""
     said = in_a_paper(record)
     return f" {said[0].upper()}{said[1:]}" if said else ""
+
+
+def _ended(record: AuditRecord) -> str:
+    """Of an audit that stopped early, why its numbers are small: they stand beside a far larger claim."""
+    note = ended_early(record)
+    return f" {note[:1].upper()}{note[1:]}" if note else ""
 
 
 def _why(record: AuditRecord) -> str:
@@ -205,7 +211,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         **({"command": ran} if (ran := command(record)) else {}),
         **({"audited with": beside} if (beside := libraries(record)) else {}),
         "proven epsilon": f"at least {at_least(record.epsilon(record.report_delta))}",
-        "proven delta at epsilon 0": f"at least {at_least(record.delta(0.0))}",
+        **({} if record.one_run else {"proven delta at epsilon 0": f"at least {at_least(record.delta(0.0))}"}),
         "proven mu": f"at least {at_least(record.mu)}",
         "risk of a wrong bound": _risk(record),
         **(

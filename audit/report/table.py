@@ -48,8 +48,8 @@ def proven_epsilon(record: AuditRecord) -> str:
 
 
 def proven_delta(record: AuditRecord) -> str:
-    """'proven (claimed)' at epsilon 0."""
-    proven = at_least(record.delta(0.0)) if record.ran else NOTHING
+    """'proven (claimed)' at epsilon 0; not of one training, where a delta counts for every canary."""
+    proven = at_least(record.delta(0.0)) if record.ran and record.one_run is None else NOTHING
     return f"{proven} ({_claimed(record, record.claim.advantage)})"
 
 

@@ -47,11 +47,23 @@ def test_the_ceiling_of_guesses_is_rounded_up_in_the_table_and_in_the_paragraph(
     assert "& 2.33 &" in table((record,), title="", wide=True)
 
 
+def test_a_delta_of_guesses_stands_in_no_table():
+    """0.000863 beside epsilon 2.11 looked like a mistake: a delta counts for every canary."""
+    coins = np.random.default_rng(0).random(400) < 0.5
+    record = as_record(audit.one_run(coins * 1.0, coins, claim=guarantees.gaussian(mu=3.0), risk=0.05, delta=1e-5))
+    assert 0 < record.delta(0.0) < 0.05 < record.epsilon(1e-5)
+    assert "& -- ($" in table((record,), title="t", wide=False)
+    for name in ("statement", "model-card", "text", "markdown"):
+        assert at_least(record.delta(0.0)) not in text_report((record,), name, title="t"), name
+
+
 def test_a_history_is_written_as_what_was_composed(violation):
     claim = dataclasses.replace(violation.claim, name="claim_from_history", parameters={"history": [[1.0, 0.25, 4]]})
     said = methods((dataclasses.replace(violation, claim=claim),))
     assert r"The claim is subsampled Gaussian, composed ($q = 0.25, \sigma = 1, T = 4$)." in said
     assert formula(dataclasses.replace(claim, parameters={"history": "lost"})) == "claim from history"
+    once = dataclasses.replace(claim, parameters={"history": [[1.0, 0.25, 1]]}, steps=1)
+    assert formula(once) == r"subsampled Gaussian ($q = 0.25, \sigma = 1, T = 1$)"
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -379,6 +391,7 @@ def test_methods_and_statement_say_what_would_have_been_found(violation):
     rare = dataclasses.replace(green, claim=step, reason=f"in 8 of 10 runs, {told}, if the pair shows it.")
     assert f"with its scores and thresholds); this many trials can find {told} {AT_BEST}." in methods((rare,))
     assert "Gaussian mechanism" not in methods((rare,))
+    assert f"the audit ``{green.name}'', which found no violation, would have found" in methods((violation, green))
     assert "would have found" not in methods((violation,))
     name = violation.mechanism.name
     assert f"3 configurations of {escape(name)} with" in methods((violation, green, wider))
@@ -420,7 +433,7 @@ def test_reports_name_the_command_the_libraries_and_the_unit_and_say_what_does_n
 def test_functions_of_one_name_come_with_their_modules(violation):
     by = [dataclasses.replace(violation.mechanism, name="train", parameters={"train": f"{at}:train"}) for at in "ab"]
     first, second = (dataclasses.replace(violation, mechanism=own) for own in by)
-    assert "of a.train, b.train with" in methods((first, second))
+    assert "2 configurations (a.train, b.train) with" in methods((first, second))
     assert "outputs of a.train, b.train" in " ".join(text_report((first, second), "text", title="t").split())
     assert "of train with" in methods((first, first))
 
@@ -475,11 +488,18 @@ def test_the_statement_tells_once_what_audits_share(violation):
     assert "it would have found what 'first' would" in said
 
 
+def test_the_statement_says_that_an_audit_stopped_early(violation):
+    """'an epsilon of at least 0.0812 ... Verdict: violation' stood beside 1.52 claimed; the terminal explained it."""
+    early = dataclasses.replace(violation, stops_early=True, trials_planned=100 * violation.trials)
+    assert f" The audit ended at trial {early.trials:,} of {early.trials_planned:,}, as soon as" in statement((early,))
+    assert "ended at trial" not in statement((violation,))
+
+
 PAPER = r"""\documentclass[twocolumn]{article}
 \usepackage{booktabs,amsmath,graphicx,natbib}
 \begin{document}
-\input{table}\input{table-wide}\input{methods}\input{figures}
-\bibliographystyle{plainnat}\bibliography{references}
+\input{out/table}\input{out/table-wide}\input{out/methods}\input{out/figures}
+\bibliographystyle{plainnat}\bibliography{out/references}
 \end{document}
 """
 
@@ -490,11 +510,13 @@ def test_a_paper_in_two_columns_has_nothing_that_sticks_out_and_no_warning_of_bi
     packages = ["diffprivlib==0.6.6", "scikit-learn==1.5.2", "a-rather-long-package-name==2026.11.17"]
     beside = dataclasses.replace(violation.mechanism, parameters={"packages": packages, "python": "3.11"})
     records = (violation, dataclasses.replace(other, mechanism=beside))
+    out = tmp_path / "out"
+    out.mkdir()
     for name, text in files(records, title="Two audits").items():
-        (tmp_path / name).write_text(text)
-    drawn = save_figures(records[:1], tmp_path, ending="pdf", width=3.3)
-    drawn.append(save_overview(records * 20, tmp_path / "audits.pdf", width=3.3))
-    (tmp_path / "figures.tex").write_text(figures(records[:1], [path.name for path in drawn]))
+        (out / name).write_text(text)
+    drawn = save_figures(records[:1], out, ending="pdf", width=3.3)
+    drawn.append(save_overview(records * 20, out / "audits.pdf", width=3.3))
+    (out / "figures.tex").write_text(figures(records[:1], [path.name for path in drawn]))
     (tmp_path / "paper.tex").write_text(PAPER)
 
     def run(*command):
