@@ -63,6 +63,7 @@ IN_SHORT = {
     "no_part": "the record changes nothing",
     "ends": "noise ends too early",
     "told_noise": "too little noise for what moves",
+    "still": "coordinates that never vary",
 }
 """What a table's cell says of each question that was answered 'wrong', by its code."""
 
