@@ -166,7 +166,8 @@ class Explanation:
         if self.rounds and self.stated is None:
             blocks.append(NOTHING_STATED)
         most = max((one.sensitivity for one in self.rounds if one.judged), default=0.0)
-        if self.bound is not None and most > self.bound * (1 + CLOSE) and not self.suspicions:
+        seen = not (self.findings or self.covered.opaque)
+        if seen and self.bound is not None and most > self.bound * (1 + CLOSE):
             blocks.append(LARGER_BOUND.format(most=most, bound=self.bound))
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.not_judged]
         blocks += [_table(self.rounds)] if self.rounds else []

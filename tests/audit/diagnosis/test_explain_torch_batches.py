@@ -305,6 +305,26 @@ def test_a_stated_bound_that_the_code_exceeds_is_told_beside_noise_that_is_enoug
     assert (sentence in str(told)) == (share < 1)
 
 
+def coins_of_numpy(seed, data, more):
+    """Right: with one record more all later coins are other ones."""
+    torch.manual_seed(seed)
+    coins, weights = np.random.default_rng(seed), steps.START.clone()
+    for _ in range(3):
+        taken = coins.random(len(data[0])) < 0.5
+        weights = weights - released(data[0], taken) - more * torch.randn(steps.COLUMNS)
+    return weights
+
+
+@pytest.mark.parametrize("more", [0.0, 50.0])
+def test_what_coins_that_are_not_followed_move_is_not_compared_with_the_stated_bound(more):
+    told = explained(functools.partial(coins_of_numpy, more=more), clip=steps.CLIP)
+    (why,) = told.findings
+    assert "no PyTorch generator" in why.says
+    assert "clipping norm" not in str(told)
+    assert told.rounds
+    assert not any(one.judged for one in told.rounds)
+
+
 def last_left_out(seed, data):
     torch.manual_seed(seed)
     places = torch.nonzero(poisson(data)).flatten()

@@ -122,14 +122,16 @@ class Replay(Runs):
                 self._facts.append(dataclasses.replace(fact, words={**fact.words, "index": index}))
         self._about_unknown(other)
         self._about_numbers(one, other)
-        if self._facts and self._moves_without_draws(one):
+        far = self._clip is not None and any(cost.sensitivity > self._clip * (1 + mixing.SLACK) for cost in told)
+        foreign = (far or bool(self._facts)) and self._moves_without_draws(one)
+        if foreign:
             self._facts = [fact for fact in self._facts if fact.kind == "key_used_twice"]
             self._say(
                 "not_followed",
                 {},
                 why="random numbers that no PyTorch generator draws (NumPy's, Python's) reach the release",
             )
-        return self._answer(one, other, told)
+        return self._answer(one, other, told, followed=not foreign)
 
     def sampling(self, runs: int, steps: int) -> tuple[Fact, ...]:
         """That batches are not as claimed, of which it counts ``steps``.
@@ -162,7 +164,7 @@ class Replay(Runs):
         stacks = {"skipped": turned_away(event.stack, lines), "noisy": event.stack}
         return (Fact(kind="released_without_noise", stacks=stacks, words={"leaf": "A round whose batch is empty"}),)
 
-    def _answer(self, one: Run, other: Run, costs: Sequence[Cost]) -> Seen:
+    def _answer(self, one: Run, other: Run, costs: Sequence[Cost], *, followed: bool = True) -> Seen:
         opaque = tuple(dict.fromkeys([*one.lost, *other.lost]))
         if one.releases.ended:
             opaque += (f"what comes after the first {len(one.releases.meetings)} releases, for want of memory",)
@@ -174,7 +176,7 @@ class Replay(Runs):
             releases=len(releases),
             opaque=opaque,
             read=frozenset(other.read),
-            judged=not costs or not joint_noise.rounds_depend(other.releases.events),
+            judged=not costs or (followed and not joint_noise.rounds_depend(other.releases.events)),
             again=self._bank.in_company and sum(out.value.numel() for out in one.outputs.values()) <= MOST_TWICE,
         )
 
