@@ -36,6 +36,8 @@ OF_TRIALS = 4
 OFTEN = 0.02
 """Share of numbers from which on a value is one to which releases are cut."""
 FEWEST_ROWS = 20
+SQUARED = (1e-18, 1e18)
+"""Numbers in single precision have squares between these: right code may give a record of others no gradient."""
 OF_NUMBERS = ("bare", "repeated", "silent")
 """Questions about values that come again, or are zero, as they do and are in a release that was rounded or cut."""
 OF_LENGTH = ("ratio", "rate")
@@ -133,7 +135,7 @@ def on_same_seeds(
         # before the first step nothing differs but the record; later ones start from other weights
         first, second, drawn, one_step = pair[0][:, 0], pair[1][:, 0], [side[:, 0] for side in drawn], True
     if unused is not None:
-        return (unused,)
+        return () if _has_no_square(neighbours) else (unused,)
     if not one_step or neighbours.relation == "substitution" or neighbours.group != 1:
         return ()
     found = Movements.of(first, second, rate=rate)
@@ -146,6 +148,14 @@ def on_same_seeds(
     if far is None and promised(record.claim):
         far = ends(found, drawn, allowed=allowed, told=told if fits else None, risk=risk / 3)
     return () if far is None else (far,)
+
+
+def _has_no_square(neighbours: Neighbours) -> bool:
+    """Whether the record is not zero, and has no length in single precision."""
+    if not isinstance(neighbours.with_record, np.ndarray | jax.Array):
+        return False
+    largest = float(np.max(np.abs(neighbours.with_record[neighbours.index])))
+    return largest != 0 and not SQUARED[0] < largest < SQUARED[1]
 
 
 def unvarying(first: Array, second: Array, *, layout: Layout, told: Told | None = None) -> Diagnosis | None:

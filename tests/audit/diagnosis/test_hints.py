@@ -218,6 +218,14 @@ def dithered(seed, own, n):
     return own.normal(0, NOISE, DIMENSION) + own.uniform(-6, 6, DIMENSION)
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("length", [1e-25, 1e25])
+def test_a_record_whose_square_vanishes_or_overflows_may_have_no_gradient(length):
+    """The conformance class warned of every right library on such pairs: 'the record changes nothing'."""
+    pair = mechanisms.add_record(rows, np.full(DIMENSION, length, np.float32))
+    assert not hinted(whole, pair, claim=NO_BATCHES, trials=600, settled=False, told=False)
+
+
 ROTATION = np.linalg.qr(np.random.default_rng(1).normal(size=(DIMENSION, DIMENSION)))[0]
 RIGHT_ON_FEW = {
     "a uniform start": from_a_uniform_start,
