@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from audit.power.less_noise import sampled
 from audit.record.diagnosis_answer import REPLAY
 from audit.record.record import AuditRecord
-from audit.report.diagnoses import asked
+from audit.report.diagnoses import asked, code_lines, suspects
 from audit.report.half_noise import half_noise_trials
+from guarantees.numerics.rounding import at_most
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 MAKE_IT_KNOWN = "To make it known, pass gradients= (or loss= for torch_training and jax_training)."
@@ -17,7 +18,7 @@ CLOSE_TO_THE_RISK = 0.1
 
 
 def close_call(record: AuditRecord) -> str:
-    """A violation whose p-value is close to the risk and that nothing explains: says so, and how to confirm it.
+    """A violation whose p-value is close to the risk and in which no line looks wrong: says so, and how to confirm it.
 
     The verdict stands as it is. A fresh seed is an audit of its own: its risk is not that of this one.
     """
@@ -27,16 +28,22 @@ def close_call(record: AuditRecord) -> str:
     risk = record.risk if record.suite is None else record.suite.risk
     if record.verdict != "violation" or record.adjusted_p_value < CLOSE_TO_THE_RISK * risk:
         return ""
-    if any(answer.wrong for answer in record.diagnoses):
+    if code_lines(record.diagnoses):
         return ""
-    looked = bool(asked(record.diagnoses))
+    looked = "found" if asked(record.diagnoses) else "looked for"
+    missing = "line of code looks wrong" if suspects(record.diagnoses) else f"cause was {looked}"
     among = "" if record.suite is None or record.suite.audits == 1 else f" among the {record.suite.audits} of the suite"
     alone = f" ({record.p_value:.2g} for this audit alone)" if among else ""
     return (
-        f"the p-value {record.adjusted_p_value:.2g}{among}{alone} is close to the risk {risk:.2g}, and no cause was "
-        f"{'found' if looked else 'looked for'}: confirm {again((record,))} at a smaller risk. State both "
-        "audits: each has its own risk."
+        f"the p-value {record.adjusted_p_value:.2g}{among}{alone} is close to the risk {risk:.2g}, and no {missing}: "
+        f"confirm {again((record,))} at a smaller risk. State both audits: each has its own risk."
     )
+
+
+def found_leak(record: AuditRecord) -> str:
+    """The smallest leak that an audit finds, as often as its reason says, by how often a guess is right."""
+    found = record.claim.advantage + (record.detectable_advantage_excess or 1.0)
+    return "" if found >= 1 else f"guesses right {at_most(50 * (1 + found))}% of the time"
 
 
 def again(records: Sequence[AuditRecord]) -> str:

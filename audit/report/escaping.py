@@ -23,6 +23,7 @@ folded in many places, so a command is taken apart wherever it stands in a line.
 _MARKDOWN = re.compile(r"[|`*~\\]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """An underscore between letters is no emphasis, and stays readable."""
 _BRACKETS = re.compile(r"[\[\]]")
+_PLACE = re.compile(r"[\w.-]{1,40}\.\w{1,5}:\d+")
 Value = TypeVar("Value")
 
 
@@ -33,8 +34,9 @@ def visible(text: str) -> str:
 
 
 def as_html(text: str) -> str:
-    """For a page: everything escaped, and what stands between backticks as code."""
-    return re.sub("`([^`]+)`", r"<code>\1</code>", html.escape(text))
+    """For a page: everything escaped, what stands between backticks as code, and no line break in ``file.py:24``."""
+    placed = _PLACE.sub(r'<span class="place">\g<0></span>', html.escape(text))
+    return re.sub("`([^`]+)`", r"<code>\1</code>", placed)
 
 
 def printable(text: str) -> str:

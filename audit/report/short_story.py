@@ -7,6 +7,7 @@ import textwrap
 
 from audit.record.record import AuditRecord
 from audit.report.audited import names_of
+from audit.report.caveats import found_leak
 from audit.report.diagnoses import but_for, in_prose
 from audit.report.escaping import shown, visible
 from audit.report.given import judged_scores
@@ -25,7 +26,6 @@ from audit.report.story import (
 from audit.report.table import log_width, readable
 from audit.verdict.judgement import RUNS
 from dpsgd_audit.spelling import counted
-from guarantees.numerics.rounding import at_most
 
 LABEL = 15
 LINES_EACH = 2
@@ -124,12 +124,7 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
 def _power(records: tuple[AuditRecord, ...]) -> str:
     """What audits without a violation would have found, as often as their reasons say; smaller leaks may be there."""
     green = [record for record in records if record.verdict == "no_violation_found"]
-    leaks = sorted({leak for record in green if (leak := _found_leak(record))})
+    leaks = sorted({leak for record in green if (leak := found_leak(record))})
     who = "it" if len(green) == 1 else "they" if len(leaks) == 1 else "one of them"
     where = f"on {'this pair' if len(green) == 1 else 'these pairs'}"
-    return f"; {RUNS} {who} would find, {where}, {leaks[0]}" if leaks else ""
-
-
-def _found_leak(record: AuditRecord) -> str:
-    excess = record.detectable_advantage_excess
-    return "" if excess is None else f"an advantage of {at_most(excess, '.2g')} or more above the claim"
+    return f"; {RUNS} {who} would find {leaks[0]} {where}" if leaks else ""

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from audit.record.record import AuditRecord
 from audit.record.unrun import NOT_BUILT
 from audit.report.audited import differ_by, unit
-from audit.report.caveats import again, close_call, ended_early, expected_not_found, what_shows_more
+from audit.report.caveats import again, close_call, ended_early, expected_not_found, found_leak, what_shows_more
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import but_for, code_lines, depends, looks_wrong, suspects
 from audit.report.given import judged_scores
 from audit.report.look_again import look_again
 from audit.report.promises import in_words
 from audit.report.table import readable_p_value
+from audit.verdict.judgement import RUNS
 from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_least, at_most
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
@@ -67,7 +68,7 @@ def outcome(record: AuditRecord) -> str:
         return "as expected"
     if record.verdict in NO_ANSWER:
         return NO_ANSWER[record.verdict]
-    return "unexpected violation" if record.verdict == "violation" else "expected violation not found"
+    return "not expected" if record.verdict == "violation" else "expected violation not found"
 
 
 def consequence(record: AuditRecord, most: Ceiling | None) -> str:
@@ -90,7 +91,12 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
     found = (
         f"No leak above the claim was found. Under the claim a guess is right at most {_percent(allowed)} of the time"
     )
-    return f"{found}; {record.reason}"
+    leak = found_leak(record)
+    return (
+        f"{found}. {_capital(RUNS)} this audit would have found a leak with {leak}."
+        if leak
+        else f"{found}; {record.reason}"
+    )
 
 
 def remedy(record: AuditRecord) -> str:

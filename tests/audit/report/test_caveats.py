@@ -85,7 +85,10 @@ def test_a_violation_is_no_close_call_far_below_the_risk_or_with_a_cause(violati
     answer = Diagnosis(question="?", wrong=False, says="not so.", p_value=0.5, risk=0.01, assumes="nothing")
     close = dataclasses.replace(violation, p_value=0.025, adjusted_p_value=0.025, diagnoses=(answer,))
     assert "no cause was found" in close_call(close)
-    explained = dataclasses.replace(close, diagnoses=(dataclasses.replace(answer, wrong=True),))
+    outputs = dataclasses.replace(answer, wrong=True)
+    assert "0.05, and no line of code looks wrong: conf" in close_call(dataclasses.replace(close, diagnoses=(outputs,)))
+    line = dataclasses.replace(outputs, code=f"{LINE}kind", lines=(("step.py", 3),))
+    explained = dataclasses.replace(close, diagnoses=(line,))
     sure = dataclasses.replace(close, p_value=1e-4, adjusted_p_value=1e-4)
     suite = SuitePart(risk=0.9, audits=18, seed=0)
     assert [close_call(record) for record in (explained, sure, dataclasses.replace(close, suite=suite))] == [""] * 3

@@ -17,6 +17,7 @@ from audit.bounds.clopper_pearson import ErrorCounts
 from audit.diagnosis.cause_sentences import answer
 from audit.procedure import run_audit
 from audit.record.derive import claim_part
+from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.record.direction import direction
 from audit.record.record import SuitePart
 from audit.report.ceiling import ceiling
@@ -80,6 +81,29 @@ def test_every_reason_is_told_once(violation, tmp_path, verdict):
         assert section.count(broken.says.lower()) == 1
 
 
+def test_what_looks_wrong_holds_nothing_that_is_right_and_no_line_number_breaks(violation, tmp_path):
+    """It listed the stated deviation and which way it leaks; 'opa.py:24' went on as '4' in the next line."""
+    way = Diagnosis(question="?", wrong=False, says="the noise is as stated.", risk=0.0, assumes="nothing", code="way")
+    line = dataclasses.replace(way, wrong=True, says="it <is> wrong.", code=f"{LINE}kind", lines=(("opa.py", 24),))
+    page = write_report((dataclasses.replace(violation, diagnoses=(line, way)),), tmp_path, title="One").read_text()
+    assert '<li><span class="place">opa.py:24</span>: it &lt;is&gt; wrong.</li>' in page
+    assert '<p class="soft">The noise is as stated.</p>' in page
+    assert 'kind at <span class="place">opa.py:24</span></td>' in page
+    assert len(re.findall("<ul[ >]", page)) == page.count("</ul>")
+    assert "(not expected)" in page
+
+
+def test_people_who_decide_read_which_guess_would_have_been_found(violation):
+    """'An advantage of 0.054 or more above the claim or a Gaussian leak with epsilon 3.24' is no sentence for them."""
+    green = dataclasses.replace(violation, verdict="no_violation_found", detectable_advantage_excess=0.1, reason="R.")
+    right = at_most(50 * (1.1 + green.claim.advantage))
+    assert consequence(green, None).endswith(
+        f"of the time. In 8 of 10 runs this audit would have found a leak with guesses right {right}% of the time."
+    )
+    for unknown in (None, 0.9):
+        assert consequence(dataclasses.replace(green, detectable_advantage_excess=unknown), None).endswith("; R.")
+
+
 def test_a_page_asks_nothing_of_the_network(violation, tmp_path):
     reader = read(write_report((violation,), tmp_path, title="One"))
     assert reader.tags.count("script") == 3
@@ -118,7 +142,7 @@ def test_what_never_errs_proves_its_ceiling_and_no_more():
 def test_inconclusive_is_no_unexpected_violation(violation):
     open_one = dataclasses.replace(violation, verdict="inconclusive", reason="too few trials.")
     assert outcome(open_one) == "could not tell"
-    assert outcome(violation) == "unexpected violation"
+    assert outcome(violation) == "not expected"
     assert outcome(dataclasses.replace(violation, expect="violation")) == "as expected"
     assert consequence(open_one, None).startswith("Nothing is decided: ")
     assert "proven either way" in story((open_one,)).to_do
