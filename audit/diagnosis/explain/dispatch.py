@@ -63,6 +63,8 @@ class Stated:
     """How many such batches the claim counts."""
     mu_of_all: AboveZero | None = None
     """What all rounds may cost together, where the claim is a mu."""
+    epsilon: AboveZero | None = None
+    """What Laplace noise on one number may cost, where the claim says so."""
     by_mechanism: AboveZero | None = None
     """The multiplier stated with the mechanism, where the claim has another."""
 
@@ -148,6 +150,7 @@ def stated_by(
         rate=None if claim is None or neighbours.group > 1 else sampling_rate(claim),
         steps=1 if claim is None else claim.times * int(claim.parameters.get("steps") or 1),
         mu_of_all=None if claim is None or not of_the_pair else claim.parameters["mu"] * math.sqrt(claim.times),
+        epsilon=None if claim is None or (claim.name, claim.times) != ("laplace", 1) else claim.parameters["epsilon"],
         by_mechanism=own if compared else None,
     )
 

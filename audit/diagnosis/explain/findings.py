@@ -43,8 +43,9 @@ NOT_SEEN = (
 NEVER_SEEN = "Not seen by a replay: callbacks, the law of the sampler and of the noise, and more (help(audit.explain))."
 
 NOTHING_STATED = (
-    "No noise multiplier was stated: noise_multiplier= was not given, and a claim such as laplace has none. So whether "
-    "the noise below is enough was not looked at; trials judge that (`dpsgd-audit run`)."
+    "No noise multiplier was stated: noise_multiplier= was not given, and a claim such as laplace has none. Whether "
+    "the noise below is enough is for trials to judge (`dpsgd-audit run`). Of JAX code the scale of Laplace noise is "
+    "compared with a claim of laplace, if nothing else is drawn."
 )
 
 LARGER_BOUND = (
@@ -163,7 +164,7 @@ class Explanation:
         blocks = [f"{found.heading}\n  {found.says}{_at(found.lines)}" for found in self.suspicions]
         if not self.findings:
             blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
-        if self.rounds and self.stated is None:
+        if self.rounds and self.stated is None and all(one.kind != Kind.TOO_LITTLE_NOISE for one in self.findings):
             blocks.append(NOTHING_STATED)
         most = max((one.sensitivity for one in self.rounds if one.judged), default=0.0)
         seen = not (self.findings or self.covered.opaque)

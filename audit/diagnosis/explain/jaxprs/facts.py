@@ -174,6 +174,8 @@ class Release:
     joined_again: bool = False
     output: str = ""
     """Where it stands in the output of the program, if it does."""
+    linear: bool = False
+    """Whether linear maps alone lead it there."""
 
     @property
     def weighted(self) -> Weight | None:

@@ -86,6 +86,8 @@ class Lockstep:
         """Where side a got rows in another order than its program has them, so that they stand like side b's."""
         self.keys = Keys(find=self.find)
         self.meetings = Meetings(find=self.find, same_noise=self.keys.same_noise, too_few=self.keys.too_few)
+        self.laplace: set[int] = set()
+        """Draws of Laplace noise."""
         self._rates: dict[Place, Rate] = {}
         """Of comparisons with drawn numbers that the number of records changes, by the draw."""
         self._holders: set[Reader] = set()
@@ -279,6 +281,7 @@ class Lockstep:
         outs = evaluate(one, [value.a for value in ins])
         drawn = None if is_key(outs[0]) else outs[0]
         numbers = [number for value in keys for number in self._draw(value, place, other.outvars[0].aval, drawn)]
+        self.laplace.update(numbers if name == "_laplace" else ())
         outs_b = evaluate(other, [value.b for value in ins_b]) if shapes(one) != shapes(other) else outs
         ins = list(map(pairing.as_one, ins))
         results = []

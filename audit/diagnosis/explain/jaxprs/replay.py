@@ -17,6 +17,7 @@ from audit.diagnosis.explain.jaxprs.equations import CannotFollowError
 from audit.diagnosis.explain.jaxprs.facts import Idle
 from audit.diagnosis.explain.jaxprs.further_looks import clipped_together, cut_too_late, looked_again
 from audit.diagnosis.explain.jaxprs.joint_law import not_drawn_one_by_one
+from audit.diagnosis.explain.jaxprs.laplace_scale import too_small_scale
 from audit.diagnosis.explain.jaxprs.left_out import left_out
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.rounds import (
@@ -115,6 +116,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     # one leaf's noise says more than the mean over all of them
     short = short_leaves(by_round(program, longest).values(), stated.due)
     findings += short or too_little_noise(program, runs, stated) or dear_together(program, runs, stated.mu_of_all)
+    findings += too_small_scale(program, runs, stated.epsilon)
     if not _has_a_cause(findings):
         rounds = [releases for run in runs for releases in by_round(program, run).values()]
         findings += next((found for own in rounds if (found := left_out(own, stated.clip))), [])

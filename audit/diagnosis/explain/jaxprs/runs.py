@@ -279,8 +279,10 @@ def run_once(
     for name, out in zip(program.names, outs, strict=True):
         if out.idle is not None and not out.differs:
             lockstep.meetings.idle.setdefault(out.idle)
-        for release in out.open.releases if out.open is not None else ():
-            release.output = name
+        if out.open is not None:
+            for release in out.open.releases:
+                release.output = name
+                release.linear = release.linear or out.open.coordinates is not None
     nan = [name for name, out in zip(program.names, outs, strict=True) if not out.differs and is_no_number(out.a)]
     left = tuple(_all_left(program, outs, lockstep.meetings))
     return Run(lockstep=lockstep, left=left, no_number=_output(nan[0]) if nan else "")

@@ -1,0 +1,67 @@
+"""Laplace noise on one number whose scale is too small for what the record moves and the epsilon that is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from audit.diagnosis.explain.findings import Finding, Kind
+from audit.diagnosis.explain.jaxprs.facts import Release
+from audit.diagnosis.explain.jaxprs.rounds import SLACK, is_judged
+from audit.diagnosis.explain.jaxprs.runs import Program, Run
+from audit.diagnosis.explain.numbers_given import holder, not_handed, went_wrong
+from audit.diagnosis.explain.places import Place, among_records, frames_of, spelled
+
+
+def too_small_scale(program: Program, runs: Sequence[Run], epsilon: float | None) -> list[Finding]:
+    """That the record moves some coordinate by more than epsilon times the scale of its noise.
+
+    Only where all that is drawn is the noise of one release, which linear maps alone lead to the output: then no later
+    noise, no sampling and no choice hides what that coordinate tells.
+    """
+    for run in runs if epsilon is not None else ():
+        release = _all_that_is_drawn(run)
+        if epsilon is None or release is None:
+            continue
+        scales = np.sqrt(release.variance / 2).ravel()
+        costs = np.abs(release.moved).ravel() / scales
+        top = int(np.argmax(costs))
+        if not (1 + SLACK) * epsilon < costs[top] < np.inf:
+            continue
+        scale, moved = float(scales[top]), float(np.abs(release.moved).ravel()[top])
+        lead = _lead(program, run, release, right=moved / epsilon, wrong=scale)
+        origin = release.origin if isinstance(release.origin, Place) else release.at
+        what = "what is computed from the records" if scales.size == 1 else "one coordinate of what is computed"
+        says = (
+            f"The record moves {what} at {spelled(origin)} by {moved:.4g}. The Laplace noise drawn at "
+            f"{spelled(release.draw)} and added at {spelled(release.at)} has scale {scale:.4g}: epsilon "
+            f"{costs[top]:.4g}, but the claim allows {epsilon:.4g}, which takes {moved / epsilon:.4g} or more."
+        )
+        return [Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of([lead, release.at, release.draw]), says=says)]
+    return []
+
+
+def _all_that_is_drawn(run: Run) -> Release | None:
+    """The one release of a run whose only draw is its Laplace noise, as it was added; None where there is more."""
+    meetings = run.lockstep.meetings
+    charged = meetings.together.charged(meetings.releases)
+    if len(charged) != 1 or charged[0] is not meetings.releases[0]:
+        return None
+    (release,) = charged
+    every = set(range(len(run.lockstep.keys.draws)))
+    if not every == release.covering == run.lockstep.laplace or release.terms is None:
+        return None
+    alone = np.all(np.sum(release.terms.times != 0, axis=-1) == 1)
+    return release if alone and release.linear and release.exact and is_judged(charged) else None
+
+
+def _lead(program: Program, run: Run, release: Release, *, right: float, wrong: float) -> Place:
+    """The line to look at first: where the scale went wrong, or who hands it over."""
+    code, last = program.trace_again, release.resized
+    scaled = release.draw if last is None else last.at
+    lost = went_wrong(code, [scaled, release.draw, release.at], right, wrong)
+    if (told := lost or holder(code, release.draw, wrong)) is not None:
+        return told
+    lead = among_records(scaled, run.lockstep.meetings.readers)
+    return not_handed(code, scaled, wrong) if lead == scaled else lead
