@@ -43,9 +43,9 @@ NOT_SEEN = (
 NEVER_SEEN = "Not seen by a replay: callbacks, the law of the sampler and of the noise, and more (help(audit.explain))."
 
 NOTHING_STATED = (
-    "No noise multiplier was stated: noise_multiplier= was not given, and a claim such as laplace has none. Whether "
-    "the noise below is enough is for trials to judge (`dpsgd-audit run`). Of JAX code the scale of Laplace noise is "
-    "compared with a claim of laplace, if nothing else is drawn."
+    "No noise multiplier was stated: noise_multiplier= was not given, and no claim gives a single one (laplace has "
+    "none, a history may have several). Whether the noise below is enough is for trials to judge (`dpsgd-audit run`). "
+    "Of JAX code the scale of Laplace noise is compared with a claim of laplace, if nothing else is drawn."
 )
 
 LARGER_BOUND = (

@@ -98,7 +98,7 @@ def too_little(
 ) -> Finding:
     """Noise of too small a deviation; ``lead`` is the line to look at first, such as the caller that hands it over.
 
-    ``known`` is the right deviation, where the function of that line is given it or its factors; ``after`` one more
+    ``known`` is the right deviation, where the function of that line reads it or its factors; ``after`` one more
     sentence.
 
     ``summed`` says that records were summed for certain where what is released comes from, ``changed`` that the record
@@ -124,7 +124,7 @@ def too_little(
     words["larger"] = "" if scale == 1 else f", {resized(scale)},"
     told = found(Kind.TOO_LITTLE_NOISE, beside=beside, at=at, draw=draw, **words)
     if known is not None:
-        right = f" From what the function at {spelled(lead)} is given, the deviation should be {known:.4g}."
+        right = f" From what the function at {spelled(lead)} reads, the deviation should be {known:.4g}."
         told = dataclasses.replace(told, says=f"{told.says}{right}")
     return led(dataclasses.replace(told, says=f"{told.says}{after}"), lead)
 

@@ -114,7 +114,9 @@ def too_little(
             if inner is not None:
                 assigned = handed_over.assigned_at(once_more, least / bound, DEVIATIONS)
                 within = assigned.own and function_around(assigned.own[0]) == function_around(inner.own[0])
-                lead, known = assigned if within else inner, promise * bound
+                lead = assigned if within else inner
+                # another sum, such as a mean, needs other noise
+                known = promise * bound if abs(cost.sensitivity / stated.reach - bound) <= SLACK * bound else None
                 if (
                     not within
                     and places["draw"].library

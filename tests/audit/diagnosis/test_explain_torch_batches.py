@@ -336,8 +336,20 @@ def cut_from_an_order(seed, data):
     return released(data[0][torch.randperm(len(data[0]))[:2]])
 
 
+def with_replacement(seed, data):
+    """As many as a binomial number says, and each may be any of them."""
+    torch.manual_seed(seed)
+    size = int(torch.binomial(torch.tensor(float(len(data[0]))), torch.tensor(0.5)))
+    return released(data[0][torch.randint(0, len(data[0]), (size,))])
+
+
 @pytest.mark.parametrize(
-    ("step", "why"), [(last_left_out, "records that do not fill the last one"), (cut_from_an_order, "a permutation")]
+    ("step", "why"),
+    [
+        (last_left_out, "records that do not fill the last one"),
+        (cut_from_an_order, "a permutation"),
+        (with_replacement, "with replacement maybe"),
+    ],
 )
 def test_why_no_batch_held_the_record_is_told_by_what_was_drawn(step, why):
     (found,) = explained(step).findings

@@ -106,6 +106,19 @@ def test_the_line_that_computes_a_wrong_deviation_stands_first():
     assert "# wrong" in source[2]
 
 
+def too_little_for_a_mean(seed, data):
+    mean = clipped(batch(seed, data)).sum(0) / EXPECTED
+    return mean + CLIP * NOISE / EXPECTED / 4 * torch.randn(COLUMNS)
+
+
+def test_the_right_deviation_is_told_where_it_is_known():
+    """Of a mean the clipping norm times the multiplier is not the right one."""
+    assert "reads, the deviation should be 0.5." in explained(variance_for_deviation).findings[0].says
+    first = explained(too_little_for_a_mean).findings[0]
+    assert first.kind == "too_little_noise"
+    assert "should be" not in first.says
+
+
 def in_parts(rows, size=1):
     return torch.stack([part.sum(0) for part in rows.split(size)])
 

@@ -28,6 +28,8 @@ SELECTING = frozenset(
 )
 """What chooses records or units."""
 DRAWS = CONTINUOUS | SELECTING
+PLACING = frozenset(("randint", "randint_like", "random_", "multinomial"))
+"""What draws places of records, with replacement maybe."""
 UNIFORM = frozenset(("rand", "rand_like", "uniform_"))
 COINS = frozenset(("bernoulli", "bernoulli_"))
 

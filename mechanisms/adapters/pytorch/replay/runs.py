@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mechanisms.adapters.joining_rate import LARGEST_UNIFORM
 from mechanisms.adapters.pytorch.replay.comparing import holding, releases_differ, together, took_part
 from mechanisms.adapters.pytorch.replay.differing_outputs import SWAYS
-from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings, Slot, cut_otherwise
+from mechanisms.adapters.pytorch.replay.draws import PLACING, Bank, Seedings, Slot, cut_otherwise
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.records import place_of_record, same_orders
 from mechanisms.adapters.pytorch.replay.run import Run, Sway
@@ -119,7 +119,9 @@ class Runs:
             if other.releases.astray or one.ledger.phase != other.ledger.phase or took_part(one, other):
                 return one, other
         such = "records that do not fill the last one are left out"
-        if self._bank.permuted:
+        if any(draw.picks and draw.name in PLACING for draw in other.draws):
+            such = "their places are drawn, with replacement maybe"
+        elif self._bank.permuted:
             such = "batches are cut from a permutation, which has no draws in common for N and N + 1 records"
         held = self._place is not None and any(self._place.index in rows for rows in other.reads.batches.values())
         reason = "its gradient is zero" if held else f"no batch held it, as where {such}, or its gradient is zero"

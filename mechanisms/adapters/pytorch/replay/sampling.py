@@ -14,7 +14,7 @@ import torch
 from mechanisms.adapters.joining_rate import LARGEST_UNIFORM, SLACK, joining_rate, same_size_by_chance
 from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.comparing import size_of
-from mechanisms.adapters.pytorch.replay.draws import COINS, UNIFORM, Bank, Draw, Slot
+from mechanisms.adapters.pytorch.replay.draws import COINS, PLACING, UNIFORM, Bank, Draw, Slot
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.records import Place, same_batches
 from mechanisms.adapters.pytorch.replay.releases import Enough
@@ -25,8 +25,6 @@ from mechanisms.adapters.watched_calls import lines_told_to
 RISK = 1e-4
 """Probability at most of saying of Poisson batches that they all have one size."""
 MOST_RUNS = 40
-PLACING = frozenset(("randint", "randint_like", "random_", "multinomial"))
-"""What draws places of records, with replacement maybe."""
 ORDERING = PLACING | {"randperm"}
 """The same, or an order of all of them."""
 
