@@ -90,6 +90,23 @@ def test_no_line_is_named_where_coins_answer_for_records(answers, relation):
     assert "failed" not in str(found)
 
 
+ANSWER = mechanisms.replace_record(np.array([0]), 0, 3)
+VOTES = mechanisms.replace_record(np.array([0, 2]), 0, 2)
+BESIDE = {
+    "raw answer": (lambda key, x: {"raw": x[0], "told": x[0] ^ HEADS(key, x[0]).astype(int)}, ANSWER),
+    "dropped": (lambda key, x: jnp.where(HEADS(key, x[0]), x[0], 0), ANSWER),
+    "sampled sum": (lambda key, x: (HEADS(key, x) * x).sum(), mechanisms.add_record(np.array([1, 1, 1]), 1)),
+    "largest": (lambda key, x: (jnp.argmax(jnp.bincount(x, length=4)), HEADS(key, x)), VOTES),
+}
+
+
+@pytest.mark.parametrize("release", BESIDE)
+def test_data_beside_coins_are_found(release):
+    step, pair = BESIDE[release]
+    found = [explain(step, pair, key=jax.random.key(seed)).suspicions for seed in range(3)]
+    assert Kind.RELEASED_WITHOUT_NOISE in {one.kind for told in found for one in told}
+
+
 SAMPLED = {
     "product": lambda taken, rows: (taken[:, None] * rows).sum(0),
     "choice": lambda taken, rows: jnp.where(taken[:, None], rows, 0.0).sum(0),
