@@ -129,7 +129,7 @@ STEP_CASES: Mapping[str, Case] = {
         direction="first",
         first=True,
         rate=0.7,
-        noise_multiplier=0.2,
+        noise_multiplier=0.25,
     ),
 }
 """What a single step is audited on."""
