@@ -171,7 +171,7 @@ class Explanation:
         if seen and self.bound is not None and most > self.bound * (1 + CLOSE):
             blocks.append(LARGER_BOUND.format(most=most, bound=self.bound))
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.not_judged]
-        blocks += [_table(self.rounds)] if self.rounds else []
+        blocks += [_table(self.rounds, compared=self.stated is not None)] if self.rounds else []
         if self.followed:
             draws, meetings = (counted(number, "place") for number in (self.covered.draws, self.covered.releases))
             blocks.append(f"Followed: random numbers drawn at {draws} of the code, noise added to data at {meetings}.")
@@ -224,10 +224,11 @@ LARGEST_ERROR = 0.1
 """Of a deviation that is printed."""
 
 
-def _table(rounds: tuple[Round, ...]) -> str:
+def _table(rounds: tuple[Round, ...], *, compared: bool) -> str:
     rows = [
-        f"  {one.number:>5}  {one.sensitivity:>11.4g}  {_known(one.noise_deviation, one):>15}  "
-        f"{_known(one.multiplier, one):>10}{_estimated(one)}{'' if one.judged else '  (not judged)'}"
+        f"  {one.number:>5}  {one.sensitivity:>11.4g}  {_known(one.noise_deviation, one, compared):>15}  "
+        f"{_known(one.multiplier, one, compared):>10}{_estimated(one, compared)}"
+        f"{'' if one.judged else '  (not judged)'}"
         f"{'' if one.sensitivity else '  (the record moves nothing)'}"
         f"{'' if one.scale == 1 else f'  (the record {resized(one.scale)})'}"
         for one in rounds
@@ -235,13 +236,17 @@ def _table(rounds: tuple[Round, ...]) -> str:
     return "\n".join(["  round  sensitivity  noise deviation  multiplier", *rows])
 
 
-def _known(number: float, one: Round) -> str:
-    return "?" if one.error > LARGEST_ERROR and math.isfinite(number) else f"{number:.4g}"
+def _known(number: float, one: Round, compared: bool) -> str:
+    """A number of a round; none where draws of an unknown law alone tell it, and no multiplier was stated."""
+    told = one.error <= LARGEST_ERROR and (one.exact or compared)
+    return f"{number:.4g}" if told or not math.isfinite(number) else "?"
 
 
-def _estimated(one: Round) -> str:
+def _estimated(one: Round, compared: bool) -> str:
     if one.exact:
         return ""
+    if not compared:
+        return "  (the law of its noise is not known)"
     return "  (too few draws to estimate the deviation)" if one.error > LARGEST_ERROR else "  (deviation estimated)"
 
 

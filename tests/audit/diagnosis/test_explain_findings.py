@@ -86,6 +86,14 @@ def test_multipliers_that_nothing_was_stated_of_are_said_to_be_compared_with_not
     assert NOTHING_STATED not in str(Explanation())
 
 
+def test_noise_of_an_unknown_law_has_no_multiplier_unless_one_is_stated():
+    rounds = (Round(number=1, sensitivity=1.0, noise_deviation=0.5, multiplier=0.5, exact=False),)
+    assert "      1            1                ?           ?  (the law of its noise is not known)" in str(
+        Explanation(rounds=rounds)
+    )
+    assert "0.5         0.5  (deviation estimated)" in str(Explanation(rounds=rounds, stated=0.5))
+
+
 def test_a_terminal_shows_the_kind_the_lines_and_the_rounds():
     told = Explanation(
         findings=(found(Kind.RANDOMNESS_FROM_DATA, draw=USER, origin=""), not_followed("a loop depends on data", USER)),
