@@ -209,6 +209,12 @@ def _finding(
         return sentences.noise_of_each(places["each"])
     if fact.kind == Kind.NOISE_SCALE_FROM_DATA:
         return _noise_scale(places, readers, again, **fact.words)
+    if "rates" in fact.words:
+        runs = [(functools.partial(once_more, side), rate) for side, rate in enumerate(fact.words["rates"] or ())]
+        made = made_at(runs) if runs else NOWHERE
+        since = "" if made is NOWHERE else f" (made at {spelled(made)})"
+        told = sentences.found(Kind(fact.kind), **places, origin=f"{fact.words['origin']}{since}", beside=[made])
+        return sentences.led(told, made)
     if "read" in places:
         origin = f": {spelled(places['read'])} reads the data and decides which of them are added"
         return sentences.led(

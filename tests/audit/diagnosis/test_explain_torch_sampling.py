@@ -280,3 +280,16 @@ def test_a_sampler_that_takes_everybody_is_named_where_it_does():
 
 def test_a_number_that_nobody_hands_over_stays_where_it_is_used():
     assert handed_over(lambda: None, NOWHERE, 0.5, RATES) is NOWHERE
+
+
+def rate_of_the_data(seed, data):
+    torch.manual_seed(seed)
+    rate = 6 / len(data[0])  # wrong
+    return released(data[0][torch.rand(len(data[0])) < rate])
+
+
+def test_the_line_that_makes_a_rate_of_the_data_stands_before_the_draw():
+    first, wrong = explained(rate_of_the_data).findings[0], line_of(rate_of_the_data, "wrong")
+    assert first.kind == "randomness_from_data"
+    assert first.lines == ((__file__, wrong), (__file__, wrong + 1))
+    assert f"(made at test_explain_torch_sampling.py:{wrong})" in first.says

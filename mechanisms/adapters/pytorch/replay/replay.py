@@ -73,7 +73,7 @@ class Replay(Runs):
         if choice.differs:
             how = f"at rates {choice.rates[0]:.4g} and {choice.rates[1]:.4g}" if choice.rates else "otherwise"
             origin = f": on equal draws the two datasets sample the same {choice.of} records {how}"
-            self._say("randomness_from_data", {"draw": choice.stack}, origin=origin)
+            self._say("randomness_from_data", {"draw": choice.stack}, origin=origin, rates=choice.rates)
         if choice.apart:
             self._about_outputs(one, other)
             return self._answer(one, other, ())
