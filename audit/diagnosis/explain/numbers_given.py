@@ -58,9 +58,9 @@ class Call:
         """Whether it reads a number, or two factors of it: what else it was given may be equal by chance."""
         return _makes(number, self.numbers)
 
-    def is_handed(self, number: float) -> bool:
-        """Whether its caller hands over a number that it reads, or two factors of it."""
-        return _makes(number, self.handed)
+    def is_handed(self, number: float, named: re.Pattern[str] | None = None) -> bool:
+        """Whether its caller hands over a number that it reads, or two factors of it, if ``named`` under such names."""
+        return _makes(number, [one for one in self.handed if named is None or named.search(one[0])])
 
     def has_deviation(self, number: float) -> bool:
         """Whether it reads a number as a deviation, or as a multiplier and a bound; an odd number under any name."""
@@ -147,8 +147,15 @@ def _is_among(number: float, given: Iterable[tuple[str, float]]) -> bool:
     return _near(number, [value for name, value in given if DEVIATIONS.search(name)])
 
 
-def not_handed(code: Callable[[], object], place: Place, number: float, *, returned: bool = False) -> Place:
-    """The innermost line of a place whose function was not given a number by its caller.
+def not_handed(
+    code: Callable[[], object],
+    place: Place,
+    number: float,
+    *,
+    returned: bool = False,
+    named: re.Pattern[str] | None = None,
+) -> Place:
+    """The innermost line of a place whose function was not given a number by its caller, under a name of this kind.
 
     With ``returned`` also that of a function which it calls and which returned the number without being given it.
     """
@@ -160,7 +167,7 @@ def not_handed(code: Callable[[], object], place: Place, number: float, *, retur
             return Place(own=((own.by.path, own.line), *own.by.callers))
     for depth, frame in enumerate(place.own):
         around = [call for call in calls if _holds(call, frame)]
-        if not any(call.is_handed(number) or (number and call.is_handed(1 / number)) for call in around):
+        if not any(call.is_handed(number, named) or (number and call.is_handed(1 / number, named)) for call in around):
             return Place(own=place.own[depth:])
     return place
 

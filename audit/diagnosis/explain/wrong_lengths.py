@@ -75,6 +75,11 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
     if short is None and begun and not _all_of_it(begun, length):
         short = begun[0]
     at_fault = short or taken[-1]
+    divided = any(near(number.value, length, SAME) for number in taken[:-1])
+    if by < 1 and short is None and divided and near(clip, 1.0):
+        # what a bound divides, as it may any length, is no length that is wrong
+        says = f", since {spelled(at_fault.at)} makes {taken[-1].value:.4g} of its length, {length:.4g}"
+        return Wrong(at_fault.at, says, part=False)
     says = f", since {spelled(at_fault.at)} measures its length as {taken[-1].value:.4g} when it is {length:.4g}"
     if at_fault.first and at_fault.whole and at_fault.joined.nearest not in (None, at_fault.at.nearest):
         return Wrong(at_fault.joined, f"{says} (of what {spelled(at_fault.joined)} puts together)", part=True)

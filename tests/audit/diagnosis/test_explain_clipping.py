@@ -279,3 +279,36 @@ def test_noise_that_is_added_in_parts_covers_a_short_record():
         rows = [(one.sensitivity, one.noise_deviation, one.multiplier) for one in told.rounds]
         assert rows == [pytest.approx((1.0, 1.0, 1.0), rel=1e-4)] * 3
         assert "in parts" not in str(told)
+
+
+def cut_to(rows, bound):
+    by = 1.0 / jnp.maximum(1.0, norms(jnp, rows) / bound)
+    return (by[:, None] * rows).sum(0)
+
+
+def cut_to_its_own(rows, noise_multiplier):
+    by = 1.0 / jnp.maximum(1.0, norms(jnp, rows) / 2.0)  # HERE
+    return (by[:, None] * rows).sum(0), noise_multiplier
+
+
+def a_larger_bound_handed_over(key, rows):
+    total = cut_to(rows, 2.0)  # HERE
+    return total + jax.random.normal(key, total.shape)
+
+
+def a_larger_bound_of_a_helper(key, rows):
+    total, _ = cut_to_its_own(rows, 2.0)
+    return total + jax.random.normal(key, total.shape)
+
+
+@pytest.mark.parametrize(("step", "own"), [(a_larger_bound_handed_over, True), (a_larger_bound_of_a_helper, False)])
+def test_a_right_length_over_a_larger_bound_is_no_wrong_length(step, own):
+    """It said 'measures its length as 5 when it is 10', and named the helper's line, not the bound's."""
+    pair = mechanisms.add_record(ROWS[:-1], ROWS[-1])
+    told = explain(step, pair, key=KEY, noise_multiplier=1.0, clip=1.0)
+    lines, start = inspect.getsourcelines(step if own else cut_to_its_own)
+    due = next(start + number for number, line in enumerate(lines) if "# HERE" in line)
+    assert told.findings[0].lines[0][1] == due, told
+    assert "moves the sum" in str(told)
+    assert "measures its length" not in str(told)
+    assert ("hands that bound over" in str(told)) is own

@@ -17,7 +17,7 @@ from audit.diagnosis.explain.jaxprs.clipping import ALIKE, made_longer, pads, pa
 from audit.diagnosis.explain.jaxprs.facts import Release, Weight
 from audit.diagnosis.explain.jaxprs.runs import Program, Run
 from audit.diagnosis.explain.missing_noise import no_number, short_of_noise
-from audit.diagnosis.explain.numbers_given import holder, not_handed, own_bound, went_wrong
+from audit.diagnosis.explain.numbers_given import BOUNDS, holder, not_handed, own_bound, went_wrong
 from audit.diagnosis.explain.places import NOWHERE, Place, Reader, among_records, called_in_turn, spelled
 
 ROUNDS_TOGETHER = "the rounds of the transcript cannot be told apart"
@@ -277,6 +277,10 @@ def _cause(
         more, lead = f"{far}{where if exceeds else ''}{apart}", parts or (origin if weight is None else weight.factor)
         if (wrong := wrongly_measured(releases, clip, code=program.trace_again)) is not None:
             lead, more = wrong[0], more + wrong[1]
+        if weight is not None and weight.by < 1 and lead.nearest in (weight.factor.nearest, weight.at.nearest):
+            passed = not_handed(program.trace_again, lead, sensitivity(releases) / program.reach, named=BOUNDS)
+            if passed != lead:
+                lead, more = passed, f"{more} ({spelled(passed)} hands that bound over)"
         return Cause(lead=lead, more=more, weight=weight)
     moved, summed = sensitivity(releases), _summed(releases)
     # a sum that is divided before its noise needs less of it
