@@ -312,3 +312,15 @@ def test_a_right_length_over_a_larger_bound_is_no_wrong_length(step, own):
     assert "moves the sum" in str(told)
     assert "measures its length" not in str(told)
     assert ("hands that bound over" in str(told)) is own
+
+
+@pytest.mark.parametrize("rate", [None, 1e-9])
+def test_a_record_that_moves_nothing_may_have_joined_no_batch_where_batches_are_drawn(rate):
+    def step(key, rows):
+        drawn, own = jax.random.split(key)
+        taken = jnp.zeros(len(rows)) if rate is None else jax.random.bernoulli(drawn, rate, (len(rows),))
+        return taken @ rows + jax.random.normal(own, rows.shape[1:])
+
+    told = str(explain(step, mechanisms.add_record(ROWS[:-1], ROWS[-1]), key=KEY, noise_multiplier=1.0, clip=1.0))
+    assert "the record moved nothing that is released" in told
+    assert ("it may have joined no batch" in told) is (rate is not None)

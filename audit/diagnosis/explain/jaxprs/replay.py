@@ -149,7 +149,8 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         why = f"{runs[0].no_number} is no number (NaN), with and without the record: there is nothing to compare"
         findings.append(sentences.not_followed(why))
     elif nothing and not _joined(runs):
-        why = f"the record moved nothing that is released in {len(runs)} runs; it may have joined no batch"
+        seldom = "; it may have joined no batch" if _drawn(runs) else ""
+        why = f"the record moved nothing that is released in {len(runs)} runs{seldom}"
         if (constant := runs[0].lockstep.constant_choice) is not None:
             why += f": a number for each record is drawn from the constant key of {spelled(constant)}"
         if (rounded := runs[0].lockstep.rounded) is not None:
