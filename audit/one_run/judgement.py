@@ -91,7 +91,7 @@ def judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float, planned: Pl
             )
         return OneRunJudgement(verdict="violation", p_value=p, judged_by=how, reason=reason)
     chance = _leak(claim, delta=delta)
-    needed = [_critical(asked, each) for each in found]
+    needed = [critical(asked, each) for each in found]
     power = max(0.0 if v is None else _power(each, v, chance) for v, each in zip(needed, found, strict=True))
     claimed = claim.epsilon_range(max(delta, claim.law.smallest_delta)).promised
     leak = f"a training that lets each guess be right with probability {chance:.4g}"
@@ -198,7 +198,7 @@ def _leak(claim: Claim, *, delta: float) -> float:
     return float(max(expit(EPSILON_FACTOR * epsilon), expit(epsilon) + more))
 
 
-def _critical(asked: Judge, each: Guesses) -> int | None:
+def critical(asked: Judge, each: Guesses) -> int | None:
     """So many right guesses refute the claim, fewer may for a curve; None if even all right would not."""
     if asked.p_value(each, each.guessed) > each.risk:
         return None

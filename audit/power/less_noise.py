@@ -81,6 +81,10 @@ class Sampled:
         shown = np.log(np.maximum(1 - largest - delta, LEVELS) / LEVELS)
         return max(float(together.epsilon(delta)), float(shown.max()))
 
+    def surely_leaks(self, noise_multiplier: float) -> TradeOff:
+        """The curve of what all steps surely leak with this noise."""
+        return self._tests(noise_multiplier)[0]
+
     def one_step(self, noise_multiplier: float) -> TradeOff:
         """The curve of one step with this noise."""
         return TradeOff(self._law(noise_multiplier))

@@ -55,6 +55,29 @@ def test_the_plan_says_where_no_violation_can_be_found(claim, canaries, possible
     assert ("This few canaries cannot refute this claim" in str(plan)) is not possible
 
 
+@pytest.mark.few(1)
+def test_the_noise_that_the_plan_finds_is_found_so_often_and_a_half_more_is_not():
+    """It said only what a training that leaks exactly the claim would prove."""
+    claim = guarantees.poisson_training(rate=0.25, noise_multiplier=2.0, steps=20)
+    plan = audit.plan_one_run(claim=claim, canaries=1000)
+    (noise,) = re.findall(r"In 8 of 10 runs they find a noise multiplier of (\S+) or less in place of 2, if", str(plan))
+    assert "runs they find" not in str(audit.plan_one_run(claim=guarantees.gaussian(mu=1.2), canaries=300))
+
+    def found(multiplier):
+        draw, violations = np.random.default_rng(3), 0
+        for _ in range(20):
+            coins = draw.random(1000) < 0.5
+            joined = coins & (draw.random((20, 1000)) < 0.25)
+            sums = joined + multiplier * draw.normal(size=joined.shape)
+            likelihood = np.log1p(0.25 * np.expm1((2 * sums - 1) / (2 * multiplier**2))).sum(0)
+            violations += audit.one_run(likelihood, coins, risk=0.05, claim=claim).verdict == "violation"
+        return violations
+
+    # of 20 at 0.8 fewer than 11, or at 0.25 more than 11, come once in 300 runs
+    assert found(float(noise)) >= 11
+    assert found(1.5 * float(noise)) <= 11
+
+
 def test_as_many_canaries_as_are_told_would_be_enough():
     """It said 'use more canaries', and not how many."""
 
