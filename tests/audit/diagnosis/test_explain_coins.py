@@ -107,6 +107,20 @@ def test_data_beside_coins_are_found(release):
     assert Kind.RELEASED_WITHOUT_NOISE in {one.kind for told in found for one in told}
 
 
+NUMBERED = {
+    "a rate": lambda key, x: jax.random.bernoulli(key, jax.nn.sigmoid(len(x) - 3.5)),
+    "added coins": lambda key, x: len(x) + jax.random.bernoulli(key, 0.5, (64,)).sum(),
+}
+
+
+@pytest.mark.parametrize("answer", NUMBERED)
+def test_coins_that_answer_for_the_number_of_records_are_not_judged(answer):
+    pair = mechanisms.add_record(np.array([1, 1, 1]), 1)
+    (found,) = explain(NUMBERED[answer], pair, key=jax.random.key(0)).findings
+    assert found.kind == Kind.NOT_FOLLOWED
+    assert "the number of records changes what a random choice makes of the output" in found.says
+
+
 SAMPLED = {
     "product": lambda taken, rows: (taken[:, None] * rows).sum(0),
     "choice": lambda taken, rows: jnp.where(taken[:, None], rows, 0.0).sum(0),

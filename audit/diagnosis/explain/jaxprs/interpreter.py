@@ -421,7 +421,8 @@ class Lockstep:
         user's Python once more, also with an eye on keys.
         """
         self.keys.judge(self.meetings.releases, lambda: program.hands)
-        for draw, rate in self._rates.items():
+        # where nobody reads a record, no draw chooses any
+        for draw, rate in self._rates.items() if self._holders else ():
             self.find(rate.told(draw, self._holders, self.counts, program.trace_again))
 
     def _draw(self, key: Value, place: Place, drawn: Any, numbers: Any = None) -> list[int]:

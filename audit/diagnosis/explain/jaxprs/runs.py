@@ -20,7 +20,7 @@ from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import as_keys, as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, is_no_number, settled
+from audit.diagnosis.explain.jaxprs.value import COUNT, Tag, Value, host, is_no_number, settled
 from audit.diagnosis.explain.missing_noise import without_noise
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, goes_on
 from audit.diagnosis.explain.sentences import changed_after_release, not_followed
@@ -378,4 +378,6 @@ def _left(name: str, out: Value, meetings: Meetings, rounds: int) -> Finding | N
         return changed_after_release(out.leak.at, out.leak.origin, meetings.readers, read=out.leak.read)
     if out.blurred or out.noise:
         return not_followed(f"noise reaches {name} in a way that is not followed", at)
+    if out.random and not out.values and out.origin == COUNT:
+        return not_followed(f"{COUNT} changes what a random choice makes of {name}", at)
     return None
