@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from audit.bounds import bounds_from_guesses as worst
 from audit.bounds.clopper_pearson import require_risk
@@ -130,7 +130,7 @@ def _noise_found(claim: Claim, canaries: int, *, delta: float, risk: float) -> s
         right_in, right_out = _right_of(_losses(sure.law), canaries)
         right = np.interp(each.guessed_in, *right_in) + np.interp(each.guessed_out, *right_out)
         spread = math.sqrt(right * max(0.0, 1 - right / each.guessed))
-        return float(right) - float(norm.ppf(USUAL)) * spread >= needed
+        return float(right) - float(ndtri(USUAL)) * spread >= needed
 
     if not found(LEAST_NOISE):
         return ""

@@ -36,7 +36,7 @@ def too_small_scale(program: Program, runs: Sequence[Run], epsilon: float | None
         says = (
             f"The record moves {what} at {spelled(origin)} by {moved:.4g}. The Laplace noise drawn at "
             f"{spelled(release.draw)} and added at {spelled(release.at)} has scale {scale:.4g}: epsilon "
-            f"{costs[top]:.4g}, but the claim allows {epsilon:.4g}, which takes {moved / epsilon:.4g} or more."
+            f"{costs[top]:.4g}, but the claim allows {epsilon:.4g}, where {moved / epsilon:.4g} is due."
         )
         return [Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of([lead, release.at, release.draw]), says=says)]
     return []
