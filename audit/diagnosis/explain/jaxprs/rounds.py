@@ -281,6 +281,7 @@ def _cause(
             passed = not_handed(program.trace_again, lead, sensitivity(releases) / program.reach, named=BOUNDS)
             if passed != lead:
                 lead, more = passed, f"{more} ({spelled(passed)} hands that bound over)"
+                weight = dataclasses.replace(weight, at=weight.factor)
         return Cause(lead=lead, more=more, weight=weight)
     moved, summed = sensitivity(releases), _summed(releases)
     # a sum that is divided before its noise needs less of it
