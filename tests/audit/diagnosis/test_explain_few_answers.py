@@ -76,6 +76,14 @@ def test_data_that_no_choice_hides_are_found(answer):
     assert all(CHOSEN not in one.says for one in told.findings)
 
 
+def test_a_key_that_chooses_twice_is_found():
+    def twice(key, votes):
+        return jnp.stack([exponential(key, votes), jax.random.choice(key, 4, p=jax.nn.softmax(1.0 * counts(votes)))])
+
+    told = explain(mechanisms.mechanism(twice), VOTES, key=jax.random.key(0), claim=RANDOMISED)
+    assert "key_used_twice" in [one.kind for one in told.suspicions]
+
+
 def test_batches_are_no_choice_where_they_are_promised():
     def drawn(key, rows):
         return (jax.random.bernoulli(key, 0.5, (len(rows),)) @ rows[:, :1]).round()

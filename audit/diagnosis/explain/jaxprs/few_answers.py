@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from audit.diagnosis.explain.dispatch import Stated
+from audit.diagnosis.explain.findings import Kind
 from audit.trials.keys import trial_number
 from audit.trials.programs import programs_of, release_of
 from mechanisms.contract import Mechanism
@@ -14,6 +15,10 @@ from mechanisms.pairs.neighbours import Neighbours, materialise
 DRAWN = 512
 MOST_VALUES = 16
 MOST_COORDINATES = 1024
+COVERED_BY_CHOICE = frozenset(
+    {Kind.RELEASED_WITHOUT_NOISE, Kind.NOT_CLIPPED, Kind.NOISE_SCALE_FROM_DATA, Kind.CHANGED_AFTER_RELEASE}
+)
+"""What data that decide a random choice look like. A key that is used twice is wrong with it, too."""
 CHOSEN = (
     "a random choice decides which of few values is released, and each of them comes with and without the record: how "
     "often, trials tell"

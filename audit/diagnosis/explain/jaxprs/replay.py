@@ -15,7 +15,7 @@ from audit.diagnosis.explain.jaxprs.all_rounds import dear_together
 from audit.diagnosis.explain.jaxprs.clipping import SCALES, unbounded_releases
 from audit.diagnosis.explain.jaxprs.equations import CannotFollowError
 from audit.diagnosis.explain.jaxprs.facts import Idle
-from audit.diagnosis.explain.jaxprs.few_answers import CHOSEN, same_answers
+from audit.diagnosis.explain.jaxprs.few_answers import CHOSEN, COVERED_BY_CHOICE, same_answers
 from audit.diagnosis.explain.jaxprs.further_looks import clipped_together, cut_too_late, looked_again
 from audit.diagnosis.explain.jaxprs.joint_law import not_drawn_one_by_one
 from audit.diagnosis.explain.jaxprs.laplace_scale import too_small_scale
@@ -57,9 +57,10 @@ def follow(
     """
     try:
         told = _followed(mechanism, neighbours, key, stated, brief)
-        if not told.suspicions or not same_answers(mechanism, neighbours, key, stated):
+        left = [one for one in told.findings if one.kind not in COVERED_BY_CHOICE]
+        if len(left) == len(told.findings) or not same_answers(mechanism, neighbours, key, stated):
             return told
-        return dataclasses.replace(told, findings=(sentences.not_followed(CHOSEN), *told.not_judged))
+        return dataclasses.replace(told, findings=(*left, sentences.not_followed(CHOSEN)))
     except CannotFollowError as error:
         told = sentences.not_followed(error.why, error.at)
     except Exception as error:
