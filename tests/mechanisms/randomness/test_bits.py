@@ -81,7 +81,7 @@ def test_every_bit_is_fair_and_flips_half_the_time_when_one_bit_of_the_input_doe
             {
                 "index": lambda: blocks(key, Stream.NORMAL, index ^ jnp.uint32(1 << 20)),
                 "high": lambda: blocks(key, Stream.NORMAL, index, jnp.ones_like(index)),
-                "stream": lambda: blocks(key, Stream.LAPLACE, index),
+                "stream": lambda: blocks(key, Stream.CHI_SQUARE, index),
                 "key": lambda: blocks(other, Stream.NORMAL, index),
             }[move]
         )()
