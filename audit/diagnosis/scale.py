@@ -34,9 +34,9 @@ def noise_scale(noise: Noise, stated: Stated, *, side: str, risk: float) -> Diag
     total = noise.variance * count
     low, high = (math.sqrt(total / chi2.isf(q, count)) for q in (risk / 2, 1 - risk / 2))
     found = math.sqrt(noise.variance)
-    due = f"{stated.deviation:.4g}, which is clip times noise multiplier"
+    due = f"the stated {stated.deviation:.4g} (clip times noise multiplier)"
     if stated.divisor not in (None, 1):
-        due = f"{stated.deviation / stated.divisor:.4g}, which is clip times noise multiplier over the divisor"
+        due = f"the stated {stated.deviation / stated.divisor:.4g} (clip times noise multiplier over the divisor)"
     beside = "there is none" if found == 0 else f"{found * (stated.divisor or 1.0) / stated.deviation:.4g} times {due}"
     return Diagnosis(
         code=f"scale_{side}",

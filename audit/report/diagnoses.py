@@ -113,7 +113,7 @@ def not_independent(record: AuditRecord) -> str:
 def suspects(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     """What every answer 'wrong' says that follows from no other, each with its place."""
     return [
-        f"{_place(answer)}{answer.says}{UNTESTED if _is_untested(answer) else ''}"
+        f"{_placed(answer)}{UNTESTED if _is_untested(answer) else ''}"
         for answer in diagnoses
         if answer.wrong and not answer.follows
     ]
@@ -186,8 +186,15 @@ def not_followed(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     return [d.says for d in diagnoses if d.code == LINE_NOT_FOLLOWED]
 
 
-def _place(answer: Diagnosis) -> str:
-    return "{}:{}: ".format(*answer.lines[0]) if answer.lines else ""
+def _placed(answer: Diagnosis) -> str:
+    """What an answer says behind its line, whose name it does not repeat."""
+    if not answer.lines:
+        return answer.says
+    path, line = answer.lines[0]
+    named = [(Path(own).name, at) for own, at in answer.lines].count((Path(path).name, line))
+    again = re.compile(rf"(?<![\w/.]){re.escape(Path(path).name)}:{line}(?!\d)")
+    says = again.sub("this line", answer.says) if named == 1 else answer.says
+    return f"{path}:{line}: {re.sub('^this', 'This', says)}"
 
 
 def untold(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

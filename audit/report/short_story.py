@@ -52,16 +52,15 @@ def _suspected(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
 
 
 def ten_lines(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
-    """What was audited, promised, proven, not looked at, and what to do: two lines each, or fewer."""
+    """What is proven and what to do, then what was promised, audited and not looked at: two lines each, or fewer."""
     records = tuple(map(shown, records))
     answers = {
-        "audited": _audited(records),
-        "promised": f"epsilon {promised_epsilon(records)} at {at_delta(records)} by {_claims(records)}",
         "proven": _proven(records),
+        "to do": _in_whole_parts(story(records).to_do, width=width),
+        "promised": f"epsilon {promised_epsilon(records)} at {at_delta(records)} by {_claims(records)}",
+        "audited": _audited(records),
         "not looked at": NOT_LOOKED_AT,
-        "to do": story(records).to_do,
     }
-    answers["to do"] = _in_whole_parts(answers["to do"], width=width)
     rows = []
     for label, answer in answers.items():
         rows += _wrapped(label, answer, width=width, most=LINES_EACH)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -110,10 +112,13 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         said += [what_shows_more(record)] if record in told else []
         if any(said):
             alike.setdefault("\n  ".join(filter(None, said)), []).append(record.name)
-    for said, names in alike.items():
-        console.print(f"{', '.join(names)}: {said}", highlight=False, markup=False)
-    for said in filter(None, (rest, no_wrong_line(records))):
-        console.print(said, highlight=False, markup=False)
+    below = [f"{', '.join(names)}: {said}" for said, names in alike.items()]
+    # names of files and commands stay in one piece, to be copied
+    indented = textwrap.TextWrapper(
+        console.width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
+    for said in filter(None, (*below, rest, no_wrong_line(records))):
+        print("\n".join(map(indented.fill, said.splitlines())))
 
 
 def _alone(records: tuple[AuditRecord, ...]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import linecache
 import math
 from collections.abc import Iterable
 
@@ -217,7 +218,10 @@ def _one_key(findings: Iterable[Finding]) -> Iterable[Finding]:
 
 
 def _at(lines: tuple[Frame, ...]) -> str:
-    return "".join(f"\n    {relative(path)}:{line}" for path, line in lines)
+    """Each on a line of its own, with its source."""
+    sources = (linecache.getline(path, line).strip() for path, line in lines)
+    told = zip(lines, sources, strict=True)
+    return "".join(f"\n    {relative(path)}:{line}  {source:.80}".rstrip() for (path, line), source in told)
 
 
 LARGEST_ERROR = 0.1

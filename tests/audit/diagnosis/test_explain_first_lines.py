@@ -105,4 +105,8 @@ def test_the_line_that_returns_a_wrong_deviation_stands_first():
     pair = mechanisms.worst_case_pair(records=4, dimension=6, clip=3.0)
     (found,) = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
     assert linecache.getline(*found.lines[0]).strip() == "return self.multiplier * self.bound / 4"
-    assert found.heading == f"too_little_noise at test_explain_first_lines.py:{found.lines[0][1]}"
+    place = f"test_explain_first_lines.py:{found.lines[0][1]}"
+    assert found.heading == f"too_little_noise at {place}"
+    assert f"{place}  return self.multiplier * self.bound / 4\n" in str(
+        explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
+    )

@@ -14,6 +14,7 @@ from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.record.record import SuitePart
 from audit.report.caveats import close_call, ended_early, learned_note, only_learned, trials_note, what_shows_more
+from audit.report.diagnoses import suspects
 from audit.report.formats import markdown
 from audit.report.half_noise import half_noise_trials
 from audit.report.page import write_report
@@ -52,6 +53,19 @@ def test_terminal_and_summary_say_once_that_several_lines_look_wrong(violation, 
     said = capsys.readouterr().out
     assert said.count("a replay of the code shows") == 1
     assert "\n  step.py:7: it is wrong." in said
+
+
+def test_a_line_that_stands_in_front_is_not_named_again_behind_it():
+    """It said 'step.py:4: ... comes from step.py:4'."""
+    line = Diagnosis(question="?", wrong=True, says="", risk=0.0, assumes="nothing", code=f"{LINE}kind")
+    said = (
+        "step.py:4 scales it; it is drawn at step.py:42 and at my_step.py:4 (in optax.py:4), and comes from step.py:4."
+    )
+    first = dataclasses.replace(line, says=said, lines=(("src/step.py", 4), ("src/step.py", 42)))
+    shorter = said.replace("step.py:4 scales", "This line scales").replace("from step.py:4.", "from this line.")
+    assert suspects((first,)) == [f"src/step.py:4: {shorter}"]
+    other = dataclasses.replace(first, lines=(*first.lines, ("lib/step.py", 4)))
+    assert suspects((other,)) == [f"src/step.py:4: {said}"]  # it may be the other file of this name
 
 
 def test_a_violation_close_to_the_risk_without_a_cause_is_to_be_confirmed(violation, tmp_path, capsys):
