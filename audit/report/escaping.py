@@ -6,6 +6,7 @@ import dataclasses
 import html
 import json
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -23,6 +24,28 @@ folded in many places, so a command is taken apart wherever it stands in a line.
 _MARKDOWN = re.compile(r"[|`*~\\]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """An underscore between letters is no emphasis, and stays readable."""
 _BRACKETS = re.compile(r"[\[\]]")
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+    # at the beginning of a row these would be arguments of the line's end before it
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+}
+LONGEST = 120
+"""Characters of a name that a paper shows; CSV has all of them."""
 _PLACE = re.compile(r"[\w.-]{1,40}\.\w{1,5}:\d+")
 Value = TypeVar("Value")
 
@@ -69,6 +92,18 @@ def markdown_text(text: str) -> str:
     """Text that Markdown and the HTML inside it leave alone, also in a table's cell."""
     escaped = _MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", html.escape(visible(text), quote=False))
     return _BRACKETS.sub(lambda found: f"\\{found[0]}", escaped)
+
+
+def latex_text(text: str) -> str:
+    """Any text as LaTeX text on one line; what is not plain ASCII becomes a question mark."""
+    flat = " ".join(unicodedata.normalize("NFKC", text).split())
+    return "".join(_LATEX.get(c, c if c.isascii() and c.isprintable() else "?") for c in flat)
+
+
+def latex_name(text: str) -> str:
+    """The same of a name, without what makes it longer than a paper has room for."""
+    shown = visible(text)
+    return latex_text(shown) if len(shown) <= LONGEST else latex_text(shown[:LONGEST]) + r"\ldots{}"
 
 
 def json_text(data: Any, *, indent: int | None = None) -> str:

@@ -17,8 +17,7 @@ from audit.record.record import AuditRecord
 from audit.report.catalogue import FIGURES
 from audit.report.ceiling import ceiling, most_epsilon
 from audit.report.drawings import falling, observed
-from audit.report.escaping import visible
-from audit.report.latex import escape
+from audit.report.escaping import latex_text, visible
 from guarantees.checks import checked, require
 from guarantees.claim import Claim
 
@@ -152,7 +151,7 @@ def save(figure: Any, path: Path, *, dpi: int, metadata: dict[str, None] | None 
 def label(words: Any, path: Path) -> str:
     """Words of a record in a figure: matplotlib reads mathematics between dollars, and LaTeX (.pgf) much more."""
     plain = visible(str(words))
-    return escape(plain) if path.suffix == ".pgf" else plain.replace("$", r"\$")
+    return latex_text(plain) if path.suffix == ".pgf" else plain.replace("$", r"\$")
 
 
 def _legend(axes: Any, *, title: str | None = None, path: Path | None = None) -> None:

@@ -1,61 +1,20 @@
-"""Records for papers: a booktabs table, a methods paragraph and the BibTeX entries that they cite."""
+"""Records for papers: booktabs tables and the figures' environments."""
 
 from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Sequence
-from importlib import resources
 
-import numpy as np
-
-from audit.bounds.bounded_numbers import EpsilonAt
-from audit.power.less_noise import in_so_many_runs, sampled, told_in
-from audit.power.power import POWER, noise_at
 from audit.record.record import AuditRecord
-from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries, names_of
 from audit.report.ceiling import CEILING, most_epsilon
-from audit.report.diagnoses import beside_the_verdict, but_for, in_a_paper
-from audit.report.escaping import visible
+from audit.report.diagnoses import beside_the_verdict, but_for
+from audit.report.escaping import latex_name, latex_text
 from audit.report.formulas import formula, in_math, number
-from audit.report.given import conditions_once, judged_scores, vouched
-from audit.report.promises import scored_by
-from audit.report.statement import ABSENCE
-from audit.report.story import in_a_sentence, listed, what_broke
+from audit.report.methods import bibtex, methods
 from audit.report.table import NOT_KNOWN, readable
-from audit.verdict.proven_numbers import stated
 from guarantees.numerics.rounding import at_least, at_most
 
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "_": r"\_",
-    "%": r"\%",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",
-    # at the beginning of a row these would be arguments of the line's end before it
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
-}
-TOOL = """@misc{dpsgdaudit,
-  author = {{The dpsgd-audit maintainers}},
-  title = {dpsgd-audit: find out whether a {DP-SGD} implementation keeps its privacy promise},
-  note = {Version VERSION},
-  year = {2026},
-}
-"""
-LONGEST = 120
-"""Characters of a name that a table shows; CSV has all of them."""
 NONE_FOUND = "none found"
 """Of one column, in the place of 'no violation found'."""
 A_PAGE = 14
@@ -68,29 +27,11 @@ ITS_FOLDER = (
     r"\expandafter\Ginput@path\expandafter{\expandafter{\CurrentFilePath/}}\makeatother"
 )
 """Figures are found beside the file that includes them, from whatever folder the article is made."""
-ENTRY = re.compile(r"^@\w+\{(\w+),.*?^\}\n", flags=re.MULTILINE | re.DOTALL)
-BOUNDS = {
-    "joint": ("the joint exact test of both error counts, inverted", ("buehler1957", "bergerboos1994")),
-    "rectangle": ("Clopper--Pearson limits on both error rates", ("clopper1934",)),
-    "guesses": ("counts of right guesses", ("mahloujifar2024", "steinke2023")),
-    "band": ("limits on both error rates at all thresholds at once", ("owen1995", "moscovich2017")),
-    "anytime": ("betting e-processes, valid at any stopping time", ("ville1939", "waudbysmith2024")),
-}
-
-
-def escape(text: str) -> str:
-    """Any text as LaTeX text on one line; what is not plain ASCII becomes a question mark."""
-    flat = " ".join(unicodedata.normalize("NFKC", text).split())
-    return "".join(SPECIAL.get(c, c if c.isascii() and c.isprintable() else "?") for c in flat)
-
-
-def _short(text: str, longest: int = LONGEST) -> str:
-    return escape(text) if len(text) <= longest else escape(text[:longest]) + r"\ldots{}"
 
 
 def _name(record: AuditRecord) -> str:
     """As a table shows it, on lines of its own: a long one goes on in the next, after a space or where it may break."""
-    return re.sub(r"(?<=[=,+])(?=\S)|(?<=[a-z]/)(?=[a-z])|(?<=\\_)", r"\\allowbreak{}", _short(visible(record.name)))
+    return re.sub(r"(?<=[=,+])(?=\S)|(?<=[a-z]/)(?=[a-z])|(?<=\\_)", r"\\allowbreak{}", latex_name(record.name))
 
 
 def latex(records: tuple[AuditRecord, ...], *, title: str) -> str:
@@ -116,7 +57,7 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
     no page holds go on in further tables of the same number; longtable knows no columns.
     """
     deltas = sorted({record.report_delta for record in records})
-    caption = f"{_short(title)}. All lower bounds hold together at risk ${_risk(records)}${but_for(records)}"
+    caption = f"{latex_name(title)}. All lower bounds hold together at risk ${_risk(records)}${but_for(records)}"
     caption += "; claimed values in parentheses"
     caption += rf"; $\varepsilon$ at $\delta = {number(deltas[0])}$." if len(deltas) == 1 else "."
     claims = list(dict.fromkeys(formula(record.claim) for record in records))
@@ -125,7 +66,7 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
     name = f"tab:audit{'-wide' if wide else ''}"
     begins = [
         [rf"\caption{{{caption}}}", rf"\label{{{name}}}"],
-        *([[r"\addtocounter{table}{-1}", rf"\caption{{{_short(title)}, continued.}}"]] * (len(parts) - 1)),
+        *([[r"\addtocounter{table}{-1}", rf"\caption{{{latex_name(title)}, continued.}}"]] * (len(parts) - 1)),
     ]
     floats = [_float(part, claims, begin, wide=wide) for part, begin in zip(parts, begins, strict=True)]
     return "\n".join([r"% needs \usepackage{booktabs,amsmath}", *floats, ""])
@@ -174,8 +115,7 @@ def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
     """An environment for each file that ``save_figures`` wrote, as wide as the column, and one for that of them all."""
     alone = [record for record in records if record.drawn]
     captions = [
-        f"{_short(visible(record.name))}: miss rate against false-alarm rate, linear and logarithmic."
-        for record in alone
+        f"{latex_name(record.name)}: miss rate against false-alarm rate, linear and logarithmic." for record in alone
     ]
     captions.append(
         "Proven and claimed $\\varepsilon$ of all audits. Where a bar is filled the claim is violated, "
@@ -201,7 +141,7 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     # of one training it says next to nothing: a delta counts for every canary
     advantage = "--" if record.one_run is not None else at_least(record.delta(0.0))
     advantage += f" (${in_math(at_most(record.claim.advantage))}$)"
-    verdict = escape(readable(record.verdict))
+    verdict = latex_text(readable(record.verdict))
     if not wide and record.verdict == "no_violation_found":
         verdict = NONE_FOUND
     verdict += MARK if beside_the_verdict(record) else ""
@@ -213,207 +153,5 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     return [sample, epsilon, "--" if most is None else at_most(most), advantage, at_least(record.mu), verdict]
 
 
-def methods(records: tuple[AuditRecord, ...]) -> str:
-    """A paragraph on what was tested, how often, by which bound and at which risk, ready to be pasted."""
-    every, records = records, tuple(record for record in records if record.ran)
-    last = [*_suspected(records), *_by_name(every)]
-    sure = at_least(1 - sum(record.risk for record in every), ".4g")
-    elsewhere = tuple(record for record in records if record.conditions)
-    records = tuple(record for record in records if not record.conditions)
-    if not records:
-        tool = f"We used dpsgd-audit \\citep{{dpsgdaudit}} (version {escape(_version(elsewhere))})"
-        together = f"All bounds hold together with probability at least ${sure}$."
-        begin = [f"{tool} to audit {how_many(every)}. {together}"] if elsewhere else []
-        return " ".join([*begin, *_elsewhere(elsewhere), *last, *([ABSENCE] if elsewhere else [])])
-    deltas = sorted({record.report_delta for record in records})
-    trials = sorted({record.trials_per_side for record in records})
-    scores = sorted({scored_by(record.distinguisher.name) for record in records})
-    claims = sorted({formula(record.claim) for record in records})
-    audited = [_short(visible(name)) for name in names_of(records)]
-    which = f" of {audited[0]}" if len(audited) == 1 else f" ({listed(audited)})"
-    how, cited = zip(*(BOUNDS[kind] for kind in sorted({_method(record) for record in records})), strict=True)
-    sources = f"\\citep{{{','.join(sorted({key for keys in cited for key in keys}))}}}"
-    span = f"{trials[0]:,}" if len(trials) == 1 else f"{trials[0]:,} to {trials[-1]:,}"
-    early = any(record.stops_early for record in records)
-    relations = "; ".join(sorted({_short(visible(differ_by(record))) for record in records}))
-    return " ".join(
-        [
-            f"We audited {how_many(every, of=which)} with dpsgd-audit "
-            f"\\citep{{dpsgdaudit}} (version {escape(_version(records))}).",
-            *_ran_with(records),
-            f"For each{' configuration' if elsewhere else ''} we drew {span.replace(',', '{,}')} outputs on each of "
-            f"two neighbouring datasets ({relations}) and scored them by {', '.join(map(_short, scores))}.",
-            f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
-            f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
-            f"probability at least ${sure}${but_for(records)}.",
-            *(["Audits could end early; their bounds hold at every time."] if early else []),
-            f"The claim{' is' if len(claims) == 1 else 's are'} "
-            f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
-            *_power(records),
-            *_changing(records),
-            *_elsewhere(elsewhere),
-            *last,
-            ABSENCE,
-        ]
-    )
-
-
-def _ran_with(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Libraries of the audited code with their versions, where records say."""
-    every = {libraries(record) for record in records} - {""}
-    parts = {each: {*each.split(", ")} for each in every}
-    found = sorted(each for each in every if not any(parts[each] < parts[other] for other in every))
-    said = "; ".join(escape(visible(each).replace("==", " ")) for each in found)
-    return [f"The audited code ran with {said}."] if found else []
-
-
-def _changing(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Audits whose outputs do not come again."""
-    names = [_short(visible(record.name)) for record in records if record.repeatable is False]
-    return [f"{NOT_REPEATABLE.capitalize()} ({'; '.join(names)})."] if names else []
-
-
-def _power(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Which leaks every audit without a violation would have found, and where they have to show, in a sentence."""
-    green = [record for record in records if record.verdict == "no_violation_found"]
-    found = [_largest(r"an advantage of ${}$ above its claim", ".2g", [r.detectable_advantage_excess for r in green])]
-    if not any(sampled(record.claim) for record in green):
-        found += [_gaussian_leak(green)]
-    told, less = [leak for leak in found if leak], _less_noise(green)
-    which = f"each of the {len(green)} audits that found no violation"
-    if len(green) == 1:
-        which = f"the audit ``{_short(visible(green[0].name))}'', which found no violation,"
-    where = "on its pair, with its scores and thresholds"
-    said = [f"{which} would have found {' or '.join(told)} ({where})"] if told else []
-    said += [f"this many trials can find {less}"] if less else []
-    return [f"{in_so_many_runs(POWER).capitalize()}, {'; '.join(said)}."] if said else []
-
-
-def _less_noise(green: list[AuditRecord]) -> str:
-    """The noise multiplier that all of them tell, where it is one and the same."""
-    told = {told_in(record.reason) for record in green}
-    (only,) = told if len(told) == 1 else {None}
-    return only or ""
-
-
-def _gaussian_leak(green: list[AuditRecord]) -> str:
-    """The largest of the smallest Gaussian leaks: in mu where all claims are."""
-    epsilons = [record.detectable_epsilon for record in green]
-    where = ", if the thresholds suit it"
-    if not all(record.claim.name == "gaussian" for record in green):
-        return _largest(rf"a Gaussian mechanism with $\varepsilon = {{}}${where}", ".3g", epsilons)
-    mus = [
-        None if epsilon is None else float(1 / noise_at(np.array([epsilon]), record.report_delta)[0])
-        for epsilon, record in zip(epsilons, green, strict=True)
-    ]
-    return _largest(rf"a Gaussian mechanism with $\mu = {{}}${where}", ".3g", mus)
-
-
-def _largest(words: str, digits: str, sizes: list[float | None]) -> str:
-    """The largest, rounded up; nothing where one of them has no size."""
-    known = [size for size in sizes if size is not None]
-    return words.format(at_most(max(known), digits)) if len(known) == len(sizes) > 0 else ""
-
-
-def _elsewhere(records: Sequence[AuditRecord]) -> list[str]:
-    """Audits whose trials we did not draw, and what is vouched for."""
-    return conditions_once(map(_guessed, records), map(_conditions, records))
-
-
-def _conditions(record: AuditRecord) -> str:
-    return _in_symbols(visible(vouched(record)))
-
-
-def _guessed(record: AuditRecord) -> str:
-    """One training with canaries, or given scores."""
-    counts = record.one_run.counted if record.one_run is not None else ""
-    counts = judged_scores(record) if record.scores is not None else counts
-    how, cited = BOUNDS[_method(record)]
-    most, why = most_epsilon(record), record.reason.rstrip(".")
-    why = what_broke(record) if record.verdict == "violation" else why
-    beyond = "" if most is None else f"; without a single error they would have proven at most ${at_most(most)}$"
-    epsilon = record.epsilon(record.report_delta)
-    proven = f"$\\varepsilon \\ge {at_least(epsilon)}$" if epsilon > 0 else "no $\\varepsilon$ above $0$"
-    return (
-        f"The audit ``{_short(visible(record.name))}'' is of {escape(counts)}. By {how} \\citep{{{','.join(cited)}}} "
-        f"they prove {proven} at $\\delta = {number(record.report_delta)}${beyond}. "
-        f"{_conditions(record)} The claim is {formula(record.claim)}. "
-        f"Verdict: {escape(readable(record.verdict))}; {_in_symbols(why)}."
-    )
-
-
-def _in_symbols(text: str) -> str:
-    """A sentence as LaTeX, with epsilons and deltas that have a number as mathematics."""
-    text = in_a_sentence(text)
-    said = re.sub(
-        r"\bdelta (\d[\d.]*(?:e-?\d+)?)", lambda found: f"$\\delta = {number(float(found[1]))}$", escape(text)
-    )
-    said = re.sub(r"\bepsilon (\d+(?:\.\d+)?)", r"$\\varepsilon = \1$", said)
-    said = re.sub(r"(?<!\w)'(?=\w)", "`", said)
-    return said.replace("delta at ", r"$\delta$ at ").replace("epsilon at ", r"$\varepsilon$ at ")
-
-
-def _suspected(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Every violation that is not expected, and what looks wrong in it or beside another verdict: a sentence each."""
-    said = []
-    for record in records:
-        # of trials that we did not draw their own sentence tells the verdict
-        broken = record.verdict == "violation" and not record.conditions
-        told = [f"violation; {_in_symbols(visible(what_broke(record)))}"] if broken else []
-        told += [escape(visible(wrong).removesuffix("."))] if (wrong := in_a_paper(record)) else []
-        if told and not (broken and record.as_expected):
-            said.append(f"Audit ``{_short(visible(record.name))}'': {'; '.join(told)}.")
-    return said
-
-
-def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Audits that no other sentence names: violations that were expected, found or not, and those without an answer."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for verdict, words in (
-        ("violation", "Violations, as expected"),
-        ("inconclusive", "Inconclusive"),
-        ("could_not_run", "Could not be run"),
-    ):
-        for record in records:
-            # of one training its own sentence tells the verdict
-            told = record.conditions and verdict != "violation"
-            if record.verdict == verdict and not told and (record.as_expected or verdict != "violation"):
-                why = f" ({_in_symbols(visible(record.reason).rstrip('.'))})" if verdict == "inconclusive" else ""
-                groups.setdefault((words, why), []).append(_short(visible(record.name)))
-    missed = [one for one in records if one.ran and one.expect == "violation" != one.verdict]
-    groups["Expected violations that were not found", ""] = [_short(visible(one.name)) for one in missed]
-    return [f"{words}: {'; '.join(names)}{why}." for (words, why), names in groups.items() if names]
-
-
-def bibtex(records: tuple[AuditRecord, ...]) -> str:
-    """The tool, and every source that the claims and bounds of these records rest on."""
-    text = resources.files("guarantees").joinpath("references.bib").read_text(encoding="utf-8")
-    known = {found.group(1): found.group(0) for found in ENTRY.finditer(text)}
-    wanted = {key for record in records if record.ran for key in BOUNDS[_method(record)][1]}
-    for record in records:
-        wanted |= set(re.findall(r"\b[a-z]+[12]\d{3}\b", record.claim.source))
-    tool = TOOL.replace("VERSION", escape(_version(records)))
-    return "\n".join([tool, *(known[key] for key in sorted(wanted) if key in known)])
-
-
-def _method(record: AuditRecord) -> str:
-    if record.one_run is not None:
-        return "guesses"
-    if record.stops_early:
-        return "anytime"
-    if record.scores is not None:
-        own = stated(record.numbers, EpsilonAt(delta=record.report_delta))
-        return "joint" if own >= record.epsilon(record.report_delta) else "band"
-    return "joint" if record.numbers else "rectangle"
-
-
-def _version(records: tuple[AuditRecord, ...]) -> str:
-    return ", ".join(sorted({str(record.environment.get("dpsgd_audit", "unknown")) for record in records}))
-
-
 def _risk(records: tuple[AuditRecord, ...]) -> str:
     return f"{sum(record.risk for record in records):.3g}"
-
-
-def _list(numbers: list[float]) -> str:
-    return ", ".join(number(each) for each in numbers)

@@ -16,8 +16,9 @@ from audit.record.compare import ALONE, OF_SCORES, ONE_TRAINING
 from audit.record.of_one_run import as_record
 from audit.report.catalogue import TEXTS
 from audit.report.formats import github_annotations, junit
-from audit.report.latex import files, methods
+from audit.report.latex import files
 from audit.report.look_again import look_again
+from audit.report.methods import methods
 from audit.report.sarif import sarif
 from audit.report.short_story import short_report
 from audit.report.statement import model_card, statement

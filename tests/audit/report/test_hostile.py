@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 from markdown_it import MarkdownIt
 
-from audit.report.escaping import visible
+from audit.report.escaping import LONGEST, visible
 from audit.report.formats import junit, markdown, separated
-from audit.report.latex import LONGEST, latex
+from audit.report.latex import latex
 
 DOCUMENT = r"""\documentclass{article}
 \usepackage{booktabs,amsmath,graphicx}

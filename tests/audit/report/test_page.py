@@ -22,8 +22,8 @@ from audit.record.direction import direction
 from audit.record.record import SuitePart
 from audit.report.ceiling import ceiling
 from audit.report.drawings import MOST_POINTS, drawing
-from audit.report.latex import methods
 from audit.report.look_again import look_again
+from audit.report.methods import methods
 from audit.report.page import MOST_OPEN, write_report
 from audit.report.statement import model_card, statement
 from audit.report.story import consequence, outcome, remedy, story

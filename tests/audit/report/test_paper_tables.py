@@ -13,7 +13,8 @@ import guarantees
 from audit.record.derive import claim_part
 from audit.record.of_one_run import as_record
 from audit.record.of_scores import record_of_scores
-from audit.report.latex import files, methods, table
+from audit.report.latex import files, table
+from audit.report.methods import methods
 
 PAPER = r"""\documentclass[twocolumn]{article}
 \usepackage{booktabs,amsmath}

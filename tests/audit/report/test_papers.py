@@ -21,11 +21,12 @@ from audit.record.of_one_run import as_record
 from audit.record.record import SuitePart, plain
 from audit.report.catalogue import TEXTS, text_report
 from audit.report.drawings import drawing
-from audit.report.escaping import markdown_text
+from audit.report.escaping import latex_text, markdown_text
 from audit.report.figures import OTHERS, _legend, save_figures, save_overview, save_sweep, value_of, width_in_inches
 from audit.report.formats import separated
 from audit.report.formulas import formula
-from audit.report.latex import bibtex, escape, figures, files, methods, table
+from audit.report.latex import figures, files, table
+from audit.report.methods import bibtex, methods
 from audit.report.statement import model_card, statement
 from audit.report.story import story
 from guarantees.numerics.rounding import at_least
@@ -81,10 +82,10 @@ def test_a_paper_says_why_a_claim_is_violated(violation):
     flat = {name: " ".join(text_report((violation,), name, title="t").split()) for name in TEXTS}
     for name in ("text", "statement", "model-card"):
         assert first in flat[name]
-    assert escape(first) in flat["latex"]
+    assert latex_text(first) in flat["latex"]
     assert "Audit ``half the noise'': violation; " in flat["latex"]
     expected = dataclasses.replace(violation, expect="violation")
-    assert escape(first) not in methods((expected,))
+    assert latex_text(first) not in methods((expected,))
     silent = dataclasses.replace(violation, diagnoses=())
     assert "looks wrong" not in statement((silent,)) + model_card((silent,), title="t") + methods((silent,))
     assert r"Audit ``half the noise'': violation; $\delta$ at $" in methods((silent,))
@@ -176,7 +177,7 @@ def test_bibtex_has_the_tool_and_what_claims_rest_on(violation):
 
 
 def test_text_becomes_harmless_latex(hostile):
-    text = escape(hostile.name)
+    text = latex_text(hostile.name)
     assert text.isascii()
     assert "\n" not in text
     assert r"\%" in text
@@ -394,7 +395,7 @@ def test_methods_and_statement_say_what_would_have_been_found(violation):
     assert f"the audit ``{green.name}'', which found no violation, would have found" in methods((violation, green))
     assert "would have found" not in methods((violation,))
     name = violation.mechanism.name
-    assert f"3 configurations of {escape(name)} with" in methods((violation, green, wider))
+    assert f"3 configurations of {latex_text(name)} with" in methods((violation, green, wider))
     said = statement((green,))
     assert f"outputs of {name} were drawn" in said
     assert "Verdict: no violation found; with power 0.8 this test would have found x." in said
