@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from dpsgd_audit.spelling import counted
 from guarantees.claim import Claim
+from mechanisms.pairs.neighbours import Neighbours
 
 if TYPE_CHECKING:
     from mechanisms.contract import BatchMechanism, Mechanism
-    from mechanisms.pairs.neighbours import Neighbours
 
 MAY_COUNT_FEWER = ("claim_from_history", "claim_from_event")
 """Accounts that rightly leave steps out: those on public data, or of correlated noise that composes once a band."""
@@ -24,6 +24,16 @@ def counts_other_steps(claim: str, stated: int | None, taken: int | None) -> boo
 
 def require_matching(step: Mechanism | BatchMechanism, neighbours: Neighbours, claim: Claim) -> None:
     """Refuse a claim about other neighbours, about fewer records, or about more steps than are released."""
+    if not isinstance(neighbours, Neighbours):
+        raise TypeError(
+            f"neighbours must be a pair of datasets, got {type(neighbours).__name__}; build it with "
+            "mechanisms.pair(without, with_record), add_record, replace_record or zero_out."
+        )
+    if not isinstance(claim, Claim):
+        raise TypeError(
+            f"claim must be one of guarantees, got {type(claim).__name__}; an accountant's numbers become one by "
+            "guarantees.claim_from_table([(epsilon, delta)])."
+        )
     if not claim.covers(neighbours.relation):
         given = "relation" in neighbours.parameters
         where = f" (an argument of the function that makes it; now {neighbours.relation!r})" if given else ""

@@ -8,13 +8,16 @@ import contextlib
 import importlib
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 from audit.commands.arguments import COMMANDS
 from audit.trials.library_files import is_ours
 from audit.trials.user_code_errors import Terminated, contained
+from dpsgd_audit.spelling import did_you_mean
 
 BAD_INPUT = 2
 INTERRUPTED = 130
@@ -26,11 +29,29 @@ PLAIN = {"≤": "<=", "≥": ">=", "…": "...", "·": ".", "“": '"', "”": '
 """What stands for characters that an encoding lacks; a question mark for all others."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong, and which word may be meant, in place of a page of usage."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """A word that is not known is told by the command whose words are."""
+        found, left = super().parse_known_args(args, namespace)
+        if left:
+            meant = did_you_mean(left[0], re.findall(r"--[\w-]+", self.format_usage()))
+            self.error(f"{left[0]!r} is not known here{meant}")
+        return found, left
+
+    def error(self, message: str) -> NoReturn:
+        """Exit code 2."""
+        said = message.removeprefix("argument ")
+        if choice := re.fullmatch(r"(.*)invalid choice: '(.*)' \(choose from (.*)\)", said):
+            words = re.findall(r"[\w-]+", choice[3])
+            said = f"{choice[1]}there is no {choice[2]!r}{did_you_mean(choice[2], words)}, only {', '.join(words)}"
+        self.exit(BAD_INPUT, f"{self.prog}: {said}; see `{self.prog} --help`.\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands with their options."""
-    top = argparse.ArgumentParser(
-        prog="dpsgd-audit", description="Find out whether a DP-SGD implementation keeps its privacy promise."
-    )
+    top = _Parser(prog="dpsgd-audit", description="Find out whether a DP-SGD implementation keeps its privacy promise.")
     top.add_argument("--version", action="store_true", help="print the version and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for command in COMMANDS:

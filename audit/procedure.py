@@ -235,16 +235,6 @@ def _check(
     require("trials", isinstance(trials, int) and trials >= 2, "an integer >= 2", trials)
     require("trials", trials % 2 == 0, "even (half are drawn on each dataset)", trials)
     require("trials", trials // 2 < LAST_TRIAL, f"below {2 * LAST_TRIAL}", trials)
-    if not isinstance(neighbours, Neighbours):
-        raise TypeError(
-            f"neighbours must be a pair of datasets, got {type(neighbours).__name__}; build it with "
-            "mechanisms.pair(without, with_record), add_record, replace_record or zero_out."
-        )
-    if not isinstance(claim, Claim):
-        raise TypeError(
-            f"claim must be one of guarantees, got {type(claim).__name__}; an accountant's numbers become one by "
-            "guarantees.claim_from_table([(epsilon, delta)])."
-        )
     require("target", target is None or target in ALL_TARGETS, f"one of {ALL_TARGETS}", target)
     require("expect", expect in VERDICTS, f"one of {VERDICTS}", expect)
     require("name", name is None or isinstance(name, str), "a string", name)

@@ -219,7 +219,7 @@ def one_column(name: str, values: ArrayLike, *, least: int = 4) -> Array:
         scores = scores.ravel()
     require(name, scores.ndim == 1, "a one-dimensional array of scores", f"shape {scores.shape}")
     require(name, scores.dtype.kind in "biuf", "an array of real numbers", scores.dtype)
-    require(name, len(scores) >= least, f"at least {least} scores", counted(len(scores), "score"))
+    require(f"the number of scores in {name}", len(scores) >= least, f"at least {least}", len(scores))
     scores = scores.astype(float)
     if np.isnan(scores).any():
         where = int(np.argmax(np.isnan(scores)))

@@ -140,8 +140,8 @@ def _refuse_lost_digits(name: str, array: np.ndarray, single: np.ndarray) -> Non
         raise LostDigitsError(
             f"releases of {own[0, first]:.4g}{'' if name == PLAIN else f' in {name!r}'} vary by {deviation[first]:.2g} "
             f"from trial to trial, but float32, in which releases are stored, has steps of "
-            f"{np.spacing(largest[near][first]):.2g} there: subtract a constant, the same on both datasets, which "
-            "does not change what they reveal."
+            f"{np.spacing(largest[near][first]):.2g} there: release float32 (`.astype('float32')`) if nobody sees more "
+            "digits; else subtract a constant, the same on both datasets, which does not change what they reveal."
         )
 
 

@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from dpsgd_audit.spelling import did_you_mean
+
 WAITING = ".dpsgd-audit-"
 """How the names of files begin that are not yet whole."""
 
@@ -37,7 +39,9 @@ def told(path: str | os.PathLike[str], deed: str, error: OSError) -> FileError:
     why = error.strerror or str(error)
     why = why[:1].lower() + why[1:]
     remedy = REMEDIES.get(error.errno or 0, "choose another path")
-    return FileError(f"{os.fspath(path)}: cannot be {deed} ({why}); {remedy}.")
+    folder, name = os.path.split(os.path.abspath(path))
+    meant = did_you_mean(name, os.listdir(folder)) if deed == "read" and os.path.isdir(folder) else ""
+    return FileError(f"{os.fspath(path)}: cannot be {deed} ({why}); {remedy}{meant}.")
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

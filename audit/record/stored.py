@@ -112,7 +112,7 @@ def _read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
         data = json.loads(read_text(path), object_pairs_hook=_said_once)
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"{path} is not JSON ({error}); {WRITTEN_BY}.") from None
-    if not isinstance(data, dict):
+    if not isinstance(data, dict) or not data.keys() & {"records", "schema"}:
         raise SchemaError(f"{path} holds no records; {WRITTEN_BY}.")
     return data
 
@@ -132,7 +132,8 @@ def _check_file(data: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     if unknown:
         raise SchemaError(f"{path}: {unknown[0]!r} is not known to this version of dpsgd-audit; {WRITTEN_BY}.")
     if not _readable(data.get("schema", SCHEMA)):
-        raise SchemaError(f"{path}: schema must be {SCHEMA}, got {data['schema']!r}; {WRITTEN_BY}.")
+        remedy = "read it with the version of dpsgd-audit that wrote it, or run the audit again"
+        raise SchemaError(f"{path}: schema must be {SCHEMA}, got {data['schema']!r}; {remedy}.")
     if not isinstance(data.get("title", ""), str):
         raise SchemaError(f"{path}: title must be a string, got {data['title']!r}; {WRITTEN_BY}.")
     if not isinstance(data["records"], list):

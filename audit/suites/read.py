@@ -74,7 +74,8 @@ def parse_suite(text: str, path: str) -> Suite:
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SuiteError(f"{path}: not valid TOML: {error}.") from None
+        other = "; records are read by `dpsgd-audit report`" if text.startswith("{") else ""
+        raise SuiteError(f"{path}: not valid TOML: {error}{other}.") from None
     lines = _Text(path, text.splitlines())
     refuse_unknown(data, SUITE_KEYS, lambda key: lines.where(key), "the suite")
     audits = data.get("audit", [])

@@ -165,8 +165,10 @@ def last_words(text: str) -> str:
     lines = text.strip().splitlines()
     places = re.findall(r'^\s*File "([^"]+)", line (\d+)', text, re.MULTILINE)
     own = [f"{relative(path)}:{line}" for path, line in places if not is_library(path)]
-    last = _unqualified(lines[-1]).rstrip(".")
     of_program = [line for line in map(_unqualified, lines) if line.startswith("CommandError: ")]
+    # what an exception says may have several lines
+    said = [] if of_program else re.split(r'\n +File ".*(?:\n .*)*\n', text.strip())[1:]
+    last = _unqualified(said[-1].splitlines()[0] if said else lines[-1]).rstrip(".")
     if of_program and of_program[-1].rstrip(".") != last and not re.match(r"\w*(Error|Exception)\b", last):
         # what a program said last need not be why it failed
         return f"{of_program[-1].partition('. Its standard error: ')[0]}. Its standard error ends with: {last}"
@@ -186,7 +188,8 @@ def blamed(what: str) -> Iterator[None]:
     except BaseException as error:
         if passes(error):
             raise
-        told = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        own = str(error).partition("\nThe error occurred while tracing ")[0]  # at lines of ours
+        told = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {own}"
         raise MechanismError(f"{what}{raised_at(error)}: {told}") from error
 
 

@@ -73,3 +73,8 @@ def slow_sum(seed: int, dataset: np.ndarray) -> np.ndarray:
 
 def rows_twice_as_long(dataset: np.ndarray) -> np.ndarray:
     return 2 * dataset
+
+
+def says_two_lines(seed, dataset):
+    """An error with a message of two lines."""
+    raise RuntimeError("no memory\nline 2")

@@ -161,6 +161,29 @@ def test_odd_scores_are_refused(scores, told, file, message):
     assert re.search(message, told(*bound(scores, file, "b.npy")))
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rum"], "dpsgd-audit: COMMAND: there is no 'rum' (did you mean 'run'?), only run, "),
+        (["run", "--trails", "5"], "dpsgd-audit run: '--trails' is not known here (did you mean '--trials'?); see `"),
+        (
+            ["report", "x.json", "--format", "latec"],
+            "dpsgd-audit report: --format: there is no 'latec' (did you mean 'la",
+        ),
+    ],
+)
+def test_a_misspelt_word_of_the_command_line_is_one_line_with_the_right_one(words, said, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_misspelt_file_is_answered_with_its_neighbour(told, tmp_path):
+    (tmp_path / "suite.toml").write_text("{")
+    assert told("run", tmp_path / "suite.tml").endswith("check the path (did you mean 'suite.toml'?).")
+    assert told("run", tmp_path / "suite.toml").endswith("; records are read by `dpsgd-audit report`.")
+
+
 def test_a_pipe_does_not_hang(scores, told, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert "pipe" in told("bound", "--without", tmp_path / "pipe", "--with", scores / "b.npy")

@@ -30,7 +30,7 @@ expect = "EXPECT"
 mechanism = { kind = "gaussian_mechanism", noise_multiplier = 0.5 }
 claim = { kind = "gaussian", mu = 1.0 }
 """
-STORY = ["audited", "promised", "proven", "not looked at", "to do"]
+STORY = ["proven", "to do", "promised", "audited", "not looked at"]
 
 
 def run_command(*words):

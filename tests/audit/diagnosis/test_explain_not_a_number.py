@@ -87,3 +87,9 @@ def test_what_is_no_release_is_told_as_that(step, why):
 def test_a_number_is_no_key():
     with pytest.raises(TypeError, match=r"key must be made with jax.random.key\(seed\), got 0"):
         explain(text, mechanisms.worst_case_pair(records=2, dimension=2, clip=1.0), key=0)
+
+
+def test_a_text_is_no_claim():
+    pair = mechanisms.worst_case_pair(records=2, dimension=2, clip=1.0)
+    with pytest.raises(TypeError, match="claim must be one of guarantees, got str"):
+        explain(text, pair, key=jax.random.key(0), claim="gaussian")

@@ -130,6 +130,13 @@ def test_a_seed_that_is_too_large_for_pytorch_is_told_what_to_write():
     assert not large_seed(ValueError("Overflow of something else"))
 
 
+def test_the_last_words_of_an_error_with_several_lines_begin_with_the_first():
+    """It said 'line 2'."""
+    with pytest.raises(RuntimeError) as caught:
+        foreign.says_two_lines(0, None)
+    assert re.search(r"^RuntimeError: no memory \(at .*foreign\.py:\d+\)$", last_words(own_traceback(caught.value)))
+
+
 def test_the_last_words_of_a_program_name_its_line():
     place = 'File "step.py", line 5, in <module>'
     said = f"CommandError: x. Its standard error: Traceback:\n  {place}\nIndexError: out of range"
