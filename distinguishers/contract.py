@@ -11,7 +11,8 @@ import numpy as np
 
 from guarantees.checks import checked
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import OutputKind, name_of, parameters_of
+from mechanisms.contract import OutputKind
+from mechanisms.names import name_of, parameters_of
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 

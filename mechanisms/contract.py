@@ -8,9 +8,7 @@ border; behind it every question below has an answer.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
-import sys
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast, get_
 import numpy as np
 
 from guarantees.checks import NotNegative, checked, require, require_takes
+from mechanisms.names import name_of, parameters_of, place_of
 
 if TYPE_CHECKING:
     import jax
@@ -291,44 +290,6 @@ class ForeignStep(_Filled):
 def as_given(mechanism: Any) -> Any:
     """The user's object itself, without what was answered for it."""
     return mechanism.given if isinstance(mechanism, _Filled) else mechanism
-
-
-def name_of(given: Any) -> str:
-    """What a user's object is called: by its own ``name``, as a function, or by its class."""
-    if own := getattr(given, "name", None):
-        return str(own)
-    if (bound := _bound_to(given)) is not None:
-        return bound[1]
-    if isinstance(given, functools.partial):
-        return name_of(given.func)
-    name = str(getattr(given, "__name__", type(given).__name__))
-    return f"lambda of {given.__module__}" if name == "<lambda>" else name
-
-
-def place_of(function: Any) -> str:
-    """Where a user's function is found, as suites write it: ``module:name``."""
-    if (bound := _bound_to(function)) is not None:
-        return ":".join(bound)
-    if isinstance(function, functools.partial):
-        return place_of(function.func)
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{getattr(function, '__module__', type(function).__module__)}:{name}"
-
-
-def _bound_to(given: Any) -> tuple[str, str] | None:
-    """Module and name that hold what a factory made (a closure, a lambda, a partial), which has no name of its own."""
-    if not isinstance(given, functools.partial) and "<" not in getattr(given, "__qualname__", ""):
-        return None
-    for place, module in list(sys.modules.items()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is given and not name.startswith("_"):
-                return place, name
-    return None
-
-
-def parameters_of(given: Any) -> Mapping[str, Any]:
-    """What a user's object says that it was given; a function says nothing."""
-    return getattr(given, "parameters", {})
 
 
 @overload

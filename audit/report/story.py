@@ -49,15 +49,9 @@ NOT_LOOKED_AT = (
     "Other pairs of datasets, attacks with other scores, more releases than each audit names, and side channels "
     "(time, memory, logs). “No violation found” is not a proof of privacy."
 )
-
-
 LINES = "look for wrong lines"
-
-
 HIDDEN = 0.5
 """A pair whose exact epsilon is below this part of the claimed one hides the record."""
-
-
 NO_ANSWER = {"inconclusive": "could not tell", "could_not_run": "could not run"}
 """Verdicts that are neither a surprise nor a proof."""
 

@@ -12,7 +12,8 @@ import guarantees
 from distinguishers.contract import OneScore
 from dpsgd_audit.later import jax, jnp
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import Mechanism, OutputKind, name_of
+from mechanisms.contract import Mechanism, OutputKind
+from mechanisms.names import name_of
 from mechanisms.pairs.neighbours import Neighbours, materialise
 from mechanisms.simulators.textbook import GaussianMechanism
 from mechanisms.structure import structured

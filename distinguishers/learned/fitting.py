@@ -19,7 +19,8 @@ from distinguishers.learned.output_rows import View
 from guarantees.checks import require
 from guarantees.numerics.ranks import ranks_of
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import OutputKind, name_of
+from mechanisms.contract import OutputKind
+from mechanisms.names import name_of
 from mechanisms.release import Layout
 from mechanisms.structure import is_structured, structured
 

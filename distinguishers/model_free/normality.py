@@ -17,7 +17,8 @@ from distinguishers.model_free.normal_statistics import STATISTICS, critical_val
 from distinguishers.span_coordinates import Frame
 from guarantees.checks import checked, require
 from guarantees.trade_off import TradeOff
-from mechanisms.contract import Mechanism, OutputKind, name_of
+from mechanisms.contract import Mechanism, OutputKind
+from mechanisms.names import name_of
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.simulators.one_round import CollapsedRound, OneRound
 

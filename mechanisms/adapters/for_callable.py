@@ -13,7 +13,8 @@ import numpy as np
 from guarantees.checks import AboveZero, FromZero, Positive, checked, require_takes
 from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
 from mechanisms.adapters.worker_time import WORKER_SECONDS, worker_seconds
-from mechanisms.contract import Draw, Releases, name_of
+from mechanisms.contract import Draw, Releases
+from mechanisms.names import name_of
 from mechanisms.release import leaves, stack
 
 

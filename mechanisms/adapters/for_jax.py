@@ -15,7 +15,8 @@ import numpy as np
 from guarantees.checks import require, require_takes, written_at
 from mechanisms import sampling
 from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
-from mechanisms.contract import RELEASES, Releases, name_of, parameters_of, place_of
+from mechanisms.contract import RELEASES, Releases
+from mechanisms.names import name_of, parameters_of, place_of
 from mechanisms.networks import INITIAL_SEED
 from mechanisms.pairs.gradient_pairs import gradient_rows
 from mechanisms.release import is_key

@@ -19,7 +19,8 @@ from guarantees.checks import Count, checked, require
 from guarantees.claim import Claim
 from guarantees.families.accountants import claim_from_event
 from mechanisms.adapters.for_jax import as_columns
-from mechanisms.contract import BatchMechanism, Draw, Releases, name_of
+from mechanisms.contract import BatchMechanism, Draw, Releases
+from mechanisms.names import name_of
 from mechanisms.pairs.neighbours import Relation
 from mechanisms.release import flatten_rows
 

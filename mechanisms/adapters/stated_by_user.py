@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from mechanisms.contract import Described, place_of
+from mechanisms.contract import Described
+from mechanisms.names import place_of
 
 
 def stated_numbers(*, clip: float | None, noise_multiplier: float | None) -> Mapping[str, float]:

@@ -10,7 +10,8 @@ import pytest
 
 import mechanisms
 from mechanisms.catalogue import MECHANISMS, NEIGHBOURS
-from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism, name_of, place_of
+from mechanisms.contract import OUTPUT_KINDS, BatchMechanism, Collapsed, Mechanism
+from mechanisms.names import name_of, place_of
 from mechanisms.pairs.neighbours import materialise, prepare
 
 GRADIENTS = mechanisms.worst_case_pair(records=4, dimension=20, clip=0.5)

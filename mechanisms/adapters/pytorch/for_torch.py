@@ -28,7 +28,8 @@ from mechanisms.adapters.pytorch.training_accounts import Accounts, version_of
 from mechanisms.adapters.pytorch.watch import Watch, plain_name
 from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, stated_numbers
 from mechanisms.adapters.worker_time import WORKER_SECONDS, worker_seconds
-from mechanisms.contract import Draw, Releases, name_of, place_of
+from mechanisms.contract import Draw, Releases
+from mechanisms.names import name_of, place_of
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import host_array, leaves
 
