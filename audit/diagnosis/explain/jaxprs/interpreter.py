@@ -32,7 +32,6 @@ from audit.diagnosis.explain.jaxprs.equations import (
     file_of,
     inside,
     is_derived,
-    loop_parts,
     place_of,
     shapes,
 )
@@ -42,9 +41,9 @@ from audit.diagnosis.explain.jaxprs.key_hands import RANDOM
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.keys import Keys, Use, copied_at
 from audit.diagnosis.explain.jaxprs.labels import chosen_unseen, combined, labelled
+from audit.diagnosis.explain.jaxprs.loops import follow_scan, follow_while
 from audit.diagnosis.explain.jaxprs.noise import variance_of_call
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
-from audit.diagnosis.explain.jaxprs.packing import out_of_line
 from audit.diagnosis.explain.jaxprs.pairing import chosen
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import COUNT, Value, host, lost_at
@@ -92,7 +91,7 @@ class Lockstep:
         """Of comparisons with drawn numbers that the number of records changes, by the draw."""
         self._holders: set[Reader] = set()
         """Functions of the user's that were running while what records hold was read, and not their number alone."""
-        self._path: tuple[int, ...] = ()
+        self.path: tuple[int, ...] = ()
         self._derived = False
         self._rejects = False
         """Whether a loop of ``jax.random`` runs, as for a binomial number: its draws are no noise, no choice."""
@@ -167,10 +166,10 @@ class Lockstep:
             return self._cond(one, other, ins, ins_b, within)
         if name in LOOPS:
             same = not any(value.random or value.differs for value in (*ins, *ins_b)) and shapes(one) == shapes(other)
-            loop = self._scan if name == "scan" else self._while
+            loop = follow_scan if name == "scan" else follow_while
             rejects = name == "while" and place.entered is not None and place.entered[0] == RANDOM
             with replaced(self, "_rejects", self._rejects or rejects):
-                return self._apart(one, other, ins, ins_b, place) if same else loop(one, other, ins, ins_b, within)
+                return self.apart(one, other, ins, ins_b, place) if same else loop(self, one, other, ins, ins_b, within)
         if (kept := chosen(name, ins)) is not None:
             self.keys.thrown_away(frozenset().union(*(value.drawn for value in ins)) - kept.drawn)
             return [dataclasses.replace(kept, at=kept.at or place, way=(*kept.way, place) if kept.differs else ())]
@@ -190,12 +189,12 @@ class Lockstep:
             around = set(calls_of(place))
             self.meetings.readers.update(around)
             self._holders.update(around if any(value.values for value in ins) else ())
-        outs = self._apart(one, other, ins, ins_b, place)
+        outs = self.apart(one, other, ins, ins_b, place)
         for out in outs:
             out.draws_from(numbers)
         return outs
 
-    def _apart(self, one: Any, other: Any, ins: Sequence[Value], ins_b: Sequence[Value], place: Place) -> list[Value]:
+    def apart(self, one: Any, other: Any, ins: Sequence[Value], ins_b: Sequence[Value], place: Place) -> list[Value]:
         """One equation run on each side by itself."""
         outs = evaluate(one, [value.a for value in ins])
         differ = any(value.differs for value in ins) or ins is not ins_b or shapes(one) != shapes(other)
@@ -241,12 +240,12 @@ class Lockstep:
         if out.noise and out.draw is None:
             out.draw = place
         if self.company is not None:
-            own = (self._path, id(equation), which)
+            own = (self.path, id(equation), which)
             self._passed[own] += 1
             self.company.see((*own, self._passed[own]), out, ins, place)
         self.choices.see(out, place, released=bool(self.meetings.releases))
         out.noise = out.noise and not self._rejects
-        met = self.meetings.meet(name, params, equation.primitive, out, ins, which, self._path)
+        met = self.meetings.meet(name, params, equation.primitive, out, ins, which, self.path)
         if met.muted is not None and not met.noise and any(value.noise for value in ins):
             self.keys.thrown_away(met.drawn)
             met.drawn = frozenset()
@@ -323,7 +322,7 @@ class Lockstep:
                 raise CannotFollowError(
                     "a branch that draws random numbers or uses released values depends on data", place
                 )
-            return self._apart(one, other, ins, ins_b, place)
+            return self.apart(one, other, ins, ins_b, place)
         branches_a, branches_b = one.params["branches"], other.params["branches"]
         if len(branches_a) != len(branches_b):
             raise CannotFollowError("the number of branches depends on the number of records", place)
@@ -343,76 +342,6 @@ class Lockstep:
                 out = dataclasses.replace(out, muted=out.muted or left_out, blurred=out.blurred or answer)
             outs[number] = out if index.hidden is None else chosen_unseen(out, index.hidden, place)
         return outs
-
-    def _while(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
-        params, params_b, place = one.params, other.params, place_of(one, within)
-        # what its test holds, what its body holds, and what it carries
-        (tests, held), (tests_b, held_b) = (
-            (own["cond_nconsts"], own["cond_nconsts"] + own["body_nconsts"]) for own in (params, params_b)
-        )
-        carry = pairing.together(ins[held:], ins_b[held_b:], place)
-        self.keys.begins(carry, place)
-        inner = inside(params["body_jaxpr"], one, within)
-        outer, number = self._path, 0
-        try:
-            while True:
-                self._path = (*outer, number)
-                asked = [*ins[:tests], *carry], [*ins_b[:tests_b], *carry]
-                (more,) = self.run(params["cond_jaxpr"], params_b["cond_jaxpr"], *asked, inner)
-                if more.differs:
-                    raise CannotFollowError("the number of steps of a loop depends on the data", place)
-                if np.ndim(more.a):
-                    raise CannotFollowError(
-                        "a loop under vmap, of which each part ends by itself, is not followed", place
-                    )
-                if not bool(host(more.a)):
-                    return carry
-                turns = [*ins[tests:held], *carry], [*ins_b[tests_b:held_b], *carry]
-                carry = self.run(params["body_jaxpr"], params_b["body_jaxpr"], *turns, inner)
-                number += 1
-        finally:
-            self._path = outer
-
-    def _scan(self, one: Any, other: Any, ins: list[Value], ins_b: list[Value], within: Within | None) -> list[Value]:
-        params, params_b, place = one.params, other.params, place_of(one, within)
-        (fixed, carried), (fixed_b, _) = loop_parts(one), loop_parts(other)
-        length, length_b = params["length"], params_b["length"]
-        consts, consts_b = ins[:fixed], ins_b[:fixed_b]
-        moving = pairing.together(ins[fixed:], ins_b[fixed_b:], place)
-        carry, columns = moving[:carried], moving[carried:]
-        self.keys.begins(carry, place)
-        held = frozenset().union(*(value.drawn for value in consts if value.noise))
-        held = self.meetings.held | held.difference(*(value.drawn for value in carry))
-        if out_of_line(columns):
-            columns = [column if column.values else dataclasses.replace(column, uncoupled=place) for column in columns]
-        inner = inside(params["jaxpr"], one, within)
-        order = range(max(length, length_b))
-        outer, rows = self._path, []
-        for step in reversed(order) if params["reverse"] else order:
-            self._path = (*outer, step)
-            own = [pairing.row_of(value, step, length) for value in columns]
-            # a step for each record has no padding beside it, whatever zeros the record has
-            own = own if step < length or length == self.counts[0] else pairing.beside_padding(own, self.group)
-            alone = self.meetings.larger_alone or step >= length
-            with replaced(self.meetings, "larger_alone", alone), replaced(self.meetings, "held", held):
-                turns = [*consts, *carry, *own], [*consts_b, *carry, *own]
-                outs = self.run(params["jaxpr"], params_b["jaxpr"], *turns, inner)
-            if step >= length:  # the other side keeps what it has
-                stayed = [pairing.unmoved(old, new, place) for old, new in zip(carry, outs[:carried], strict=True)]
-                outs = [*stayed, *outs[carried:]]
-            carry = [
-                value if value.alone is None else dataclasses.replace(value, alone=None) for value in outs[:carried]
-            ]
-            rows = [*rows, outs[carried:]]
-        self._path = outer
-        rows = rows[::-1] if params["reverse"] else rows
-        records = any(value.tag is not None and value.tag.axis == 0 for value in columns)
-        own = {"counts": self.counts, "group": self.group, "records": records}
-        outs = []
-        for column in zip(*rows, strict=True):
-            outs.append(pairing.stacked_steps(column, (length, length_b), place, **own))
-            outs[-1].open = self.meetings.together.stacked(column, length)
-        return [*carry, *outs] if rows else [*carry, *self._apart(one, other, ins, ins_b, place)[carried:]]
 
     def judge_keys(self, program: Any) -> None:
         """Say which keys served twice, and which draws the number of records decides.
@@ -448,5 +377,5 @@ class Lockstep:
         each = drawn.size == self.counts[1] * max(1, key.a.size)
         chooses = not each if jnp.issubdtype(drawn.dtype, jnp.signedinteger) else each
         return self.keys.drawn(
-            key, Use(place, self._path, tuple(drawn.shape), chooses, key.copied, key.at, numbers=numbers)
+            key, Use(place, self.path, tuple(drawn.shape), chooses, key.copied, key.at, numbers=numbers)
         )

@@ -13,7 +13,7 @@ import numpy as np
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.facts import Idle, Mixed, Open, Release, Resized, Scaled
 from audit.diagnosis.explain.jaxprs.joint_releases import Together
-from audit.diagnosis.explain.jaxprs.keys import Pair
+from audit.diagnosis.explain.jaxprs.key_pairs import Pair
 from audit.diagnosis.explain.jaxprs.labels import PRODUCTS
 from audit.diagnosis.explain.jaxprs.noise import (
     MIXES_NOISE,

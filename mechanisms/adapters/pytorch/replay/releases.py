@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import math
 
-import numpy as np
 import torch
 
 from mechanisms.adapters.noise_terms import Terms, together
@@ -15,6 +14,7 @@ from mechanisms.adapters.pytorch.replay.cells import Cell, Event, Operation
 from mechanisms.adapters.pytorch.replay.draws import Slot
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.ledger import Ledger
+from mechanisms.adapters.pytorch.replay.meetings import Meeting, is_moved, joined, meeting_of, signs_of, size_of
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.storages import laid, variance_in
 
@@ -29,18 +29,6 @@ MOST_COMPARED = 64
 
 class Enough(BaseException):
     """More rounds than can be kept. Not an Exception: the code's own ``except Exception`` must not catch it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Meeting:
-    """Noise and what it was added to, each with its sign and factor, and both together."""
-
-    value: torch.Tensor
-    noise: torch.Tensor
-    result: torch.Tensor
-    round: int = 0
-    variance: float = math.nan
-    """Of the noise: all coordinates, each with a weight of its own."""
 
 
 class Releases:
@@ -103,7 +91,7 @@ class Releases:
         covering, cell = (one, other) if place == 0 else (other, one)
         assert covering is not None
         data = cell is not None and cell.data
-        meeting, terms = _meeting(done, place)
+        meeting, terms = meeting_of(done, place)
         if covering.released and not data:
             # that of another part of the batch, which is empty, counts as well
             return self._covered_again(done, cell, terms, covering) if cell is not None and cell.events else None
@@ -136,7 +124,7 @@ class Releases:
             return None
         if any(part.shape != done.out.shape for part in done.args[:2]) or any(event.consumed for event in begun.events):
             return None
-        signs = _signs(done)
+        signs = signs_of(done)
         if signs[place] != 1 or begun.meeting not in self._sums:
             return None
         slot = begun.meeting
@@ -151,7 +139,7 @@ class Releases:
             (event,) = begun.events
             hidden = event.variance != 0
             difference = (total - kept.value).float()
-            event.moved = bool(_is_moved(total, kept.value, difference).any())
+            event.moved = bool(is_moved(total, kept.value, difference).any())
             event.difference = torch.where(hidden, difference, torch.zeros(()))
             if cell.round < event.round:
                 event.carried = event.carried or done.where
@@ -172,7 +160,7 @@ class Releases:
     def brought(self, cell: Cell, terms: Terms, value: torch.Tensor, other: torch.Tensor) -> bool:
         """A sum whose records brought their noise along is told: one release, if all that the record moves has some."""
         difference = (value - other).float()
-        apart = _is_moved(value, other, difference)
+        apart = is_moved(value, other, difference)
         if bool((apart & (variance_in(terms) == 0)).any()):
             return False
         covering = cell.draws & self.noise
@@ -213,21 +201,21 @@ class Releases:
         single = done.name in noise.ADDING and 1 in (parts, len(events))
         if len({event.round for event in events}) != 1 or single:
             return done.events
-        joined = _joined(done)
-        if joined is None:
+        whole = joined(done)
+        if whole is None:
             for event in events:
                 event.exact = False
             return done.events
-        joined.parts = tuple(events)
-        relatives = {other for leaf in joined.leaves for other in (leaf, *self._made_of[leaf])}
+        whole.parts = tuple(events)
+        relatives = {other for leaf in whole.leaves for other in (leaf, *self._made_of[leaf])}
         # what is made besides of a release that has reached an output tells nothing more
-        joined.superseded = not self._told.isdisjoint(relatives)
-        for event in [] if joined.superseded else events:
+        whole.superseded = not self._told.isdisjoint(relatives)
+        for event in [] if whole.superseded else events:
             event.superseded = True
-        for leaf in joined.leaves:
-            self._made_of[leaf].append(joined)
-        self.events.append(joined)
-        return (joined,)
+        for leaf in whole.leaves:
+            self._made_of[leaf].append(whole)
+        self.events.append(whole)
+        return (whole,)
 
     def put_out(self, cell: Cell) -> None:
         """These releases reach an output: a sum that is made of one besides, as a metric is, tells nothing more.
@@ -298,8 +286,8 @@ class Releases:
             self.astray |= other is None
             return other is None
         difference = (meeting.value - other.value).float()
-        if _size(meeting.noise - other.noise) > traces.tolerance(done.out) * max(
-            _size(meeting.noise), _size(other.noise)
+        if size_of(meeting.noise - other.noise) > traces.tolerance(done.out) * max(
+            size_of(meeting.noise), size_of(other.noise)
         ):
             alike = math.isclose(meeting.variance, other.variance, rel_tol=traces.TOLERANCE)
             if not (alike or done.data or meeting.value.any()):
@@ -312,7 +300,7 @@ class Releases:
                 self.scaled.append((covering.scaled or done.where, covering.drawn, covering.scale_of))
         variance = variance_in(terms)
         hidden = variance != 0
-        apart = _is_moved(meeting.value, other.value, difference)
+        apart = is_moved(meeting.value, other.value, difference)
         if count := int((apart & ~hidden).sum()):
             # no part of it has noise where that is multiplied by zero
             leaf = f"A part of the sum ({count} of {hidden.numel()} coordinates)"
@@ -360,54 +348,3 @@ class Releases:
             if torch.equal(event.result, result) and torch.equal(event.difference, difference):
                 return event
         return None
-
-
-def _signs(done: Operation) -> tuple[float, float]:
-    factor = done.kwargs.get("alpha", 1)
-    return {"a": (1, factor), "s": (1, -factor), "r": (-factor, 1)}[done.name[0]]
-
-
-def _meeting(done: Operation, place: int) -> tuple[Meeting, Terms]:
-    signs = _signs(done)
-    parts = [part.detach() * sign for part, sign in zip(done.before[:2], signs, strict=True)]
-    shape, own = done.out.shape, done.terms(done.args[place])
-    sign = np.full(tuple(shape), signs[place], float)
-    value, drawn = (parts[number].expand(shape) for number in (1 - place, place))
-    terms = own.scaled(sign) or own.alone.scaled(sign)
-    weighed = traces.weighed(variance_in(terms)).by_place
-    return Meeting(value, drawn, done.out.detach().clone(), variance=weighed), terms
-
-
-def _joined(done: Operation) -> Event | None:
-    """The one release that a sum of releases is, where each is known as it stands."""
-    own = [(part, [event for event in cell.events if not event.consumed]) for part, cell in done.pairs]
-    if not all(len(events) == 1 and events[0].difference.shape == part.shape for part, events in own):
-        return None
-    one = own[0][1][0]
-    if done.name in noise.ADDING and len(own) == 2 and done.name != "rsub":
-        other = own[1][1][0]
-        factor = done.kwargs.get("alpha", 1) * (1 if done.name.startswith("add") else -1)
-        if one is other or one.difference.shape != other.difference.shape:
-            return None
-        difference, terms = one.difference + factor * other.difference, together(one.terms, other.terms, factor)
-    elif done.name in ("sum", "mean") and len(own) == 1:
-        share = one.difference.numel() // max(1, done.out.numel()) if done.name == "mean" else 1
-        difference, axes = torch.sum(one.difference, *done.args[1:]) / share, noise.axes_of(done.args)
-        summed = one.terms.summed(axes) or one.terms.alone.summed(axes)
-        terms = summed.reshaped(difference.shape).scaled(1 / share)
-    else:
-        return None
-    moved = any(events[0].moved for _, events in own)
-    return dataclasses.replace(one, difference=difference, terms=terms, moved=moved, result=None)
-
-
-def _size(tensor: torch.Tensor) -> float:
-    return float(tensor.abs().sum())
-
-
-def _is_moved(value: torch.Tensor, other: torch.Tensor, difference: torch.Tensor) -> torch.Tensor:
-    """Which coordinates the record moves, by more than rounding."""
-    if not difference.numel():
-        return torch.zeros(difference.shape, dtype=torch.bool)
-    largest = max(float(other.abs().max()), float(value.abs().max()))
-    return difference.abs() > 0.02 * traces.tolerance(value) * largest

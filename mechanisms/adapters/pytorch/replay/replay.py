@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mechanisms.adapters.pytorch.replay import comparing, joint_noise, mixing
-from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, Numbers, differing, noise_apart
+from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, differing, noise_apart
 from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings, batches_drawn
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
-from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart, same_batches, same_orders
+from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.runs import Runs
 from mechanisms.adapters.pytorch.replay.sampling import Nobody, Sampler, lines_run, turned_away, without_noise
@@ -229,12 +229,6 @@ class Replay(Runs):
         else:
             self._say("not_followed", {}, why="the two datasets do not take the same steps")
 
-    def _last_round(self) -> float:
-        """Up to which both sides start each round alike: what no noise is seen to cover moves every later record."""
-        if any(fact.words.get("early") for fact in self._facts):
-            return 0
-        return 1 if {"released_without_noise", "not_followed"} & {fact.kind for fact in self._facts} else math.inf
-
     def _about_outputs(self, one: Run, other: Run) -> bool:
         """What still differs at the end; whether something does that cannot be looked through."""
         told, unseen = differing(
@@ -299,12 +293,6 @@ class Replay(Runs):
         company = mixing.Company(one, run, (pair[0], larger), self._place, self._further)
         found = mixing.mixing(company, run, suspects, elsewhere=self._elsewhere(one, run))
         return [fact for fact in found if fact.words.get("why") != mixing.UNPLACED]
-
-    def _elsewhere(self, one: Run, other: Run) -> bool:
-        """Whether a batch holds others on the two datasets, beside the one record, or in another order."""
-        place = self._place
-        alike = place is None or same_batches(one.reads.batches, other.reads.batches, place)
-        return not alike or (place is not None and not same_orders(one.reads.sorted, other.reads.sorted, place))
 
     def _about_clipping(self, one: Run, other: Run) -> list[Run]:
         """Whether a record many times larger moves the releases further, and then further again."""
@@ -399,9 +387,6 @@ class Replay(Runs):
         found = [] if self._facts else self._numbers(one, other).deciding_alike()
         self._facts += found
         return bool(found)
-
-    def _numbers(self, one: Run, other: Run) -> Numbers:
-        return Numbers(one, other, lambda swayed: self._further(self._without, None, swayed=swayed))
 
     def _changes(self, one: Run, run: Run, scale: float) -> bool:
         """Whether a record of another size changes a released value, where the record as it is shows nothing."""

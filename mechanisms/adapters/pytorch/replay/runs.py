@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mechanisms.adapters.joining_rate import LARGEST_UNIFORM
 from mechanisms.adapters.pytorch.replay.comparing import holding, releases_differ, together, took_part
-from mechanisms.adapters.pytorch.replay.differing_outputs import SWAYS
+from mechanisms.adapters.pytorch.replay.differing_outputs import SWAYS, Numbers
 from mechanisms.adapters.pytorch.replay.draws import PLACING, Bank, Seedings, Slot, cut_otherwise
 from mechanisms.adapters.pytorch.replay.facts import Fact
-from mechanisms.adapters.pytorch.replay.records import place_of_record, same_orders
+from mechanisms.adapters.pytorch.replay.records import place_of_record, same_batches, same_orders
 from mechanisms.adapters.pytorch.replay.run import Run, Sway
 from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.storages import tensors_among
@@ -161,6 +161,21 @@ class Runs:
         """Whether another seed changes something although every draw that is seen stays as it was."""
         again = self._further(self._without, None, seed=self._seed + 1)
         return again is None or releases_differ(one, again)
+
+    def _numbers(self, one: Run, other: Run) -> Numbers:
+        return Numbers(one, other, lambda swayed: self._further(self._without, None, swayed=swayed))
+
+    def _elsewhere(self, one: Run, other: Run) -> bool:
+        """Whether a batch holds others on the two datasets, beside the one record, or in another order."""
+        place = self._place
+        alike = place is None or same_batches(one.reads.batches, other.reads.batches, place)
+        return not alike or (place is not None and not same_orders(one.reads.sorted, other.reads.sorted, place))
+
+    def _last_round(self) -> float:
+        """Up to which both sides start each round alike: what no noise is seen to cover moves every later record."""
+        if any(fact.words.get("early") for fact in self._facts):
+            return 0
+        return 1 if {"released_without_noise", "not_followed"} & {fact.kind for fact in self._facts} else math.inf
 
     def _reached(self, one: Run) -> Callable[[bool], frozenset[str]]:
         return functools.cache(lambda by_any: outputs_reached(one, self._bank, self._on_draws, by_any=by_any))
