@@ -23,7 +23,6 @@ from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.simulators.one_round import CollapsedRound, OneRound
 
 NormalTest = Literal["chi_square", "kolmogorov_smirnov", "anderson_darling", "cramer_von_mises", "moments"]
-Vote = Literal["majority", "weighted"]
 MOST_INSERTED = 8
 """Coordinates in the span, up to which a vector is put together from a sorted rest and not sorted as a whole."""
 TIE_WIDTH = 1e-6
@@ -37,7 +36,6 @@ class NormalityTest(OneScore):
     mechanism: OneRound | CollapsedRound
     neighbours: Neighbours
     test: NormalTest
-    vote: Vote
     level: float | None
     frame: Frame
     components: tuple[Component, ...]
@@ -56,9 +54,8 @@ class NormalityTest(OneScore):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The model, the pair, the test and the vote."""
-        model = model_parameters(self.mechanism, self.neighbours)
-        return {**model, "test": self.test, "vote": self.vote, "level": self.level}
+        """The model, the pair and the test."""
+        return {**model_parameters(self.mechanism, self.neighbours), "test": self.test, "level": self.level}
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
         """Share of the votes for 'with the record' minus one half."""
@@ -125,7 +122,6 @@ def normality_test(
     neighbours: Neighbours,
     *,
     test: NormalTest = "chi_square",
-    vote: Vote = "majority",
     level: float | None = 0.05,
 ) -> NormalityTest:
     """Does the output look more normal when normalised as if the record were there? [wang2026, algorithm 1]
@@ -133,8 +129,8 @@ def normality_test(
     For each batch B of the common records and each choice 'differing record in or out', an intermediate
     distinguisher subtracts the batch's mean and divides by its noise under both hypotheses, and tests both vectors
     for being i.i.d. standard normal. If exactly one passes at ``level`` it votes for that hypothesis, otherwise for a
-    coin's (the paper's words have the two votes exchanged). Score: share of votes for 'with' minus 1/2; 0 is the
-    majority vote, ties broken by the key.
+    coin's (the paper's words have the two votes exchanged). Each subset of records has one vote. Score: share of votes
+    for 'with' minus 1/2; 0 is the majority vote, ties broken by the key.
 
     Batches with equal sums share their coin. Where both hypotheses normalise alike (a realised batch without the
     record) the vote would be a mere coin and is left out. Weaker than the likelihood ratio: the mixture's weights are
@@ -144,7 +140,6 @@ def normality_test(
       mechanism: a model of one round, ``mechanisms.one_round(...)``, or its ``collapsed()``.
       neighbours: the pair of gradients.
       test: ``"chi_square"``, ``"kolmogorov_smirnov"``, ``"anderson_darling"``, ``"cramer_von_mises"`` or ``"moments"``.
-      vote: ``"majority"`` gives each subset of records one vote, as the paper; ``"weighted"`` its probability.
       level: of the test, in (0, 1). None lets the smaller statistic win instead, which decides what passing leaves to
         coins: both vectors have the same length, so statistics are ordered as their p-values are.
 
@@ -172,19 +167,17 @@ def normality_test(
     inside1 = ends.with_out if ends.with_in is None else ends.with_in
     rate = mechanism.rate
     candidates = [((ends.without_out, ends.with_out), 1 - rate), ((inside0, inside1), rate)]
-    duels = [(duel, chance) for duel, chance in candidates if duel[0] != duel[1] and chance > 0]
-    logs = model.batches.log_ways if vote == "majority" else model.batches.log_weights
-    ways = np.exp(logs - logs.max())
-    weights = np.array([ways * (1.0 if vote == "majority" else chance) for _, chance in duels])
+    duels = tuple(duel for duel, chance in candidates if duel[0] != duel[1] and chance > 0)
+    ways = np.exp(model.batches.log_ways - model.batches.log_ways.max())
+    weights = np.array([ways for _ in duels])
     return NormalityTest(
         mechanism=mechanism,
         neighbours=neighbours,
         test=test,
-        vote=vote,
         level=level,
         frame=model.frame,
         components=model.components,
-        duels=tuple(duel for duel, _ in duels),
+        duels=duels,
         weights=weights / max(weights.sum(), 1e-300),
         limit=0.0 if level is None else critical_value(test, model.pair.dimension, level),
     )

@@ -76,7 +76,7 @@ def test_algorithm_1_with_the_chi_square_test_proves_most_of_the_advantage():
     record = audit.run_audit(
         step,
         pair,
-        distinguishers.normality_test(step, pair, test="chi_square", vote="majority"),
+        distinguishers.normality_test(step, pair, test="chi_square"),
         claim=CLAIM,
         trials=10_000,
         risk=0.05,

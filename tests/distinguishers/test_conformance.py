@@ -48,7 +48,6 @@ CASES = {
         distinguishers.normality_test(MEAN, PAIR, test="anderson_darling", level=None), MEAN, True
     ),
     "max_coordinate": lambda draw, step: Case(distinguishers.max_coordinate(PAIR), SUM),
-    "towards_record": lambda draw, step: Case(distinguishers.max_coordinate(PAIR, coordinates="towards_record"), SUM),
     "projection": lambda draw, step: Case(distinguishers.projection(PAIR), SUM),
     "norm": lambda draw, step: Case(distinguishers.norm(PAIR), MEAN),
     "norm of everything": lambda draw, step: Case(distinguishers.norm(sign=1), SUM),
@@ -205,8 +204,6 @@ def test_pairs_without_a_direction_are_refused_with_a_reason():
     zero = mechanisms.zero_pair(records=2, dimension=20, clip=0.5)
     with pytest.raises(ValueError, match="sums of gradients differ"):
         distinguishers.projection(zero)
-    with pytest.raises(ValueError, match="give neighbours="):
-        distinguishers.max_coordinate(coordinates="towards_record")
     with pytest.raises(ValueError, match="sign must be"):
         distinguishers.norm(sign=0)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"equally long vectors.*leave the distinguisher out"):
