@@ -1,8 +1,9 @@
-"""After a verdict, put what looks wrong into the record.
+"""After a verdict, add what looks wrong to the record.
 
-After a violation by a few hundred outputs and a replay of the code. After another verdict the code is replayed, JAX
-code of few equations in about a second; of other code the judged outputs are asked the same questions, and what looks
-wrong in them is a hint.
+After a violation a few hundred outputs are tested and the code is replayed. After any other verdict the code is
+replayed too (JAX code of few equations in about a second); where it cannot be, the judged outputs are tested with the
+same questions, and what looks wrong in them is recorded as a hint.
+
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ from collections.abc import Sequence
 import jax
 
 from audit.diagnosis.all_questions import diagnose
-from audit.diagnosis.asked import OF_STEPS, Asked, follows_steps
+from audit.diagnosis.allowed_movement import claim_exceeds_stated
+from audit.diagnosis.case import SHARE_OF_LATER_STEPS, Case, follows_steps
 from audit.diagnosis.cause_sentences import consequence
-from audit.diagnosis.claim_alone import beyond_what_was_told
 from audit.diagnosis.constant_release import constant_release, never_varied
 from audit.diagnosis.explain.dispatch import positive, stated_by
 from audit.diagnosis.explain.in_records import has_lines, line_answers
-from audit.diagnosis.hints import is_cut, on_same_seeds, unvarying, worth_a_look
+from audit.diagnosis.hints import compare_on_same_seeds, constant_coordinates, hints_among, is_cut
 from audit.diagnosis.noise import Array
-from audit.diagnosis.outputs_and_claim import first_step, of_the_claim
-from audit.diagnosis.rank import NO_NOISE, rate_first, without_praise
+from audit.diagnosis.outputs_and_claim import compare_with_claim, first_step
+from audit.diagnosis.rank import NO_NOISE, blame_sampling, withdraw_right_answers
 from audit.diagnosis.signal import read_signal
-from audit.diagnosis.step_noise import about_steps
-from audit.diagnosis.told_by_record import (
+from audit.diagnosis.stated_noise import KnownStep, less_noise_than_stated
+from audit.diagnosis.stated_settings import (
     FIRST_STEP,
     SEVERAL_STEPS,
     adds_noise,
-    law,
-    rate_is_told,
+    rate_is_stated,
     rows_may_be_steps,
-    stated,
-    steps_of,
-    to_tell,
+    stated_law,
+    stated_numbers,
+    stated_steps,
+    what_to_state,
 )
-from audit.diagnosis.told_noise import Told, told_noise
+from audit.diagnosis.step_noise import every_step_has_noise
 from audit.diagnosis.trials_alike import trials_alike
 from audit.record.diagnosis_answer import DEPENDENT, NO_LINE, NOT_ASKED, NOT_TOLD, REPLAY, Diagnosis, not_asked
 from audit.record.direction import direction
@@ -53,21 +54,21 @@ from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
 OF_TIME = 0.1
-"""Of the time that the audit took, for outputs that a hint has to draw again."""
+"""Share of the audit's time that a hint may spend on drawing further outputs."""
 SHORTEST = 2.0
-"""Seconds for them at least: a busy machine takes a tenth of a short audit for nothing."""
+"""Smallest such time in seconds: on a busy machine a tenth of a short audit would be too little."""
 FEWEST_COORDINATES = 2
-"""Of which the record's own gradient leaves fewer than two, however few the others are."""
+"""With this many coordinates or fewer, the record's own gradient leaves fewer than two for the noise."""
 NO_NOISE_ALONE = (
     "the noise cannot be measured apart from the records: that takes two directions of the release in which no record "
     "of the pair has a gradient, and the gradients take up {taken} of its {dimension}. Audit a pair of fewer records."
 )
-OF_LESS_NOISE = frozenset({"bare", "batches", "laplace", "normal", "ratio"})
-"""Answers 'wrong' that noise of which some coordinates have less explains."""
-EQUALS = ("silent", "repeated")
-"""Questions that say more of equal trials than that they are equal."""
-FOLLOWS = {"silent": "repeated", "told_noise": "same_seeds"}
-"""Hints after which another says nothing new: trials without noise are equal, and little noise covers little."""
+EXPLAINED_BY_LESS_NOISE = frozenset({"bare", "batches", "laplace", "normal", "ratio"})
+"""Codes of 'wrong' answers that are explained if some coordinates have less noise."""
+EQUAL_TRIALS = ("silent", "repeated")
+"""Codes of answers that already say that trials are equal, and more."""
+MAKES_REDUNDANT = {"silent": "repeated", "told_noise": "same_seeds"}
+"""Hint codes, each with one that adds nothing to it: trials without noise are equal, and little noise covers little."""
 
 
 def explain(
@@ -81,20 +82,22 @@ def explain(
     read_as: Neighbours | None = None,
     claim: Claim | None = None,
 ) -> AuditRecord:
-    """The record with its diagnoses; its verdict, bounds and p-value stay as they are.
+    """Add diagnoses to a record; its verdict, bounds and p-value stay as they are.
 
-    The diagnoses share a fifth of a risk as large as the record's. Outputs of traced code are drawn for them with a key
-    of their own. Foreign code, of which each may be a training, is asked about the judged outputs: then that risk is
-    the probability of a violation and a false answer together, and says nothing about those violations alone.
-    What fails in a diagnosis is said in its place and never costs the record. ``sides`` are those that the audit drew
-    from, ``read_as`` the pair of gradients that its scores read, where there is one, and ``claim`` is the record's:
-    without it releases are compared with what it allows normal noise alone.
-    Without a violation there are only lines of code that look wrong in a replay, or hints.
+    The diagnoses share a fifth of a risk as large as the record's. For traced code they draw fresh outputs with a key
+    of their own. Foreign code, where every output may be a whole training, is diagnosed on the judged outputs: then the
+    risk is the probability of a violation and a false answer together, and says nothing about false answers among
+    violations. A diagnosis that fails says so in its place and never costs the record. Without a violation only
+    suspicious lines of code, or hints, are added.
+
+    ``sides`` are those that the audit drew from; ``read_as`` is the pair of gradients that its scores read, if there is
+    one; ``claim`` is the record's claim with its curve: without it releases are compared with what the claim allows
+    normal noise alone.
     """
     if record.diagnoses:
         return record
     began = time.monotonic()
-    asked = Asked(
+    case = Case(
         record=record,
         mechanism=mechanism,
         neighbours=neighbours,
@@ -103,292 +106,316 @@ def explain(
         sides=both_sides(mechanism, neighbours) if sides is None else sides,
         claim=claim,
     )
-    if asked.broken:
-        answers = _of_outputs(asked, read_as)
-        lines, as_stated = _lines(asked)
-        answers = rate_first(answers) if as_stated else without_praise(answers, lines)
+    if case.broken:
+        answers = _diagnose_outputs(case, read_as)
+        lines, as_stated = _lines(case)
+        answers = blame_sampling(answers) if as_stated else withdraw_right_answers(answers, lines)
         # of trials that depend on each other nothing is proven, in either direction
         ordered = any(answer.code == DEPENDENT for answer in answers)
         if mechanism.gradients_told is not None and not any(answer.wrong for answer in (*answers, *lines)):
-            answers = (*_about_rows(asked), *answers)
+            answers = (*_rows_may_be_steps(case), *answers)
         answers = (*answers, *lines) if ordered else (*lines, *answers, direction(record))
     else:
-        answers = _without_violation(asked, read_as)
-    seen = {**record.environment, **({REPLAY: NO_LINE.says} if NO_LINE in answers else {})}
-    answers, seconds = tuple(one for one in answers if one != NO_LINE), record.seconds + time.monotonic() - began
-    return dataclasses.replace(record, diagnoses=answers, environment=seen, seconds=seconds)
+        answers = _without_violation(case, read_as)
+    environment = {**record.environment, **({REPLAY: NO_LINE.says} if NO_LINE in answers else {})}
+    answers, seconds = (
+        tuple(answer for answer in answers if answer != NO_LINE),
+        record.seconds + time.monotonic() - began,
+    )
+    return dataclasses.replace(record, diagnoses=answers, environment=environment, seconds=seconds)
 
 
-def _about_rows(asked: Asked) -> tuple[Diagnosis, ...]:
+def _rows_may_be_steps(case: Case) -> tuple[Diagnosis, ...]:
+    """Remark that the rows of a release may be steps; none where the code does not run."""
     try:
-        return rows_may_be_steps(asked.record, asked.sides.layout())
+        return rows_may_be_steps(case.record, case.sides.layout())
     except Exception:
-        # what the code cannot release is said already
+        # that the code fails is reported elsewhere
         return ()
 
 
-def _of_outputs(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+def _diagnose_outputs(case: Case, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+    """Answers of all questions about outputs of code that broke its claim."""
     try:
         with contained():
-            alike = _alike(asked, risk=asked.aside) if is_foreign(asked.mechanism) else None
-            if alike is not None and alike.code == DEPENDENT:
-                return (alike,)
-            answers = _with_later_steps(asked, _answers(asked, read_as))
-            if alike is not None and not any(answer.wrong and answer.code in EQUALS for answer in answers):
-                return (alike, *(consequence(answer, alike.code) if answer.wrong else answer for answer in answers))
+            dependent = _dependence(case, risk=case.extra_risk) if is_foreign(case.mechanism) else None
+            if dependent is not None and dependent.code == DEPENDENT:
+                return (dependent,)
+            answers = _with_later_steps(case, _answers(case, read_as))
+            if dependent is not None and not any(answer.wrong and answer.code in EQUAL_TRIALS for answer in answers):
+                return (
+                    dependent,
+                    *(consequence(answer, dependent.code) if answer.wrong else answer for answer in answers),
+                )
             tested = any(answer.risk > 0 for answer in answers)
-            if any(answer.wrong for answer in answers) or not tested or not is_foreign(asked.mechanism):
+            if any(answer.wrong for answer in answers) or not tested or not is_foreign(case.mechanism):
                 return answers
-            drawn = asked.outputs(asked.sides.layout().entries)
-            return (*_on_same_seeds(_soon(asked), _told(asked, read_as), drawn, risk=asked.aside), *answers)
+            drawn = case.outputs(case.sides.layout().entries)
+            return (
+                *_on_same_seeds(_with_short_deadline(case), _known_step(case, read_as), drawn, risk=case.extra_risk),
+                *answers,
+            )
     except Exception as error:
         lines = str(error).strip().splitlines()
         return (not_asked(f"{type(error).__name__}: {lines[0] if lines else 'no message'}"),)
 
 
-def _alike(asked: Asked, *, risk: float) -> Diagnosis | None:
-    """Whether trials repeat or depend on each other, without which no other question says anything."""
+def _dependence(case: Case, *, risk: float) -> Diagnosis | None:
+    """Answer whether trials repeat or depend on each other: if so, no other question means anything."""
     try:
-        first, second = asked.outputs(asked.sides.layout().entries)
+        first, second = case.outputs(case.sides.layout().entries)
     except Exception:
-        # the other questions say what there is to say
+        # the other questions report why outputs cannot be drawn
         return None
     return trials_alike(
         first,
         second,
-        continuous=law(asked.record) != "any",
+        continuous=stated_law(case.record) != "any",
         cut=is_cut(first, second),
-        plus_noise=adds_noise(asked.record.claim),
+        plus_noise=adds_noise(case.record.claim),
         risk=risk,
     )
 
 
-def _without_violation(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
-    """What a replay finds wrong, if it costs little beside the trials, or the outputs of code that is not replayed."""
-    record, mechanism = asked.record, asked.mechanism
+def _without_violation(case: Case, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+    """Suspicious lines from a replay, if that is cheap beside the trials; of code that is not replayed, hints."""
+    record, mechanism = case.record, case.mechanism
     if never_varied(record):
-        return constant_release(asked.sides, asked.own_key, asked.deadline)
+        return constant_release(case.sides, case.diagnosis_key, case.deadline)
     lines: tuple[Diagnosis, ...] = ()
     # a function that has drawn its trials has imported what it uses
     if has_lines(mechanism) and (mechanism.tracer != "torch" or "torch" in sys.modules):
         with warnings.catch_warnings():
-            # the code has warned while its trials were drawn
+            # the same warnings were shown while the trials were drawn
             warnings.simplefilter("ignore")
-            lines, _ = _lines(asked, brief=True)
+            lines, _ = _lines(case, brief=True)
     wrong = tuple(answer for answer in lines if answer.wrong)
     clean = tuple(answer for answer in lines if answer == NO_LINE)
     if wrong or not is_foreign(mechanism):
-        # or why it was not replayed, or not to its end
+        # where nothing is wrong, ``lines`` says whether and how far the code was replayed
         return wrong or lines
     try:
         with contained():
-            hints = _hints(_soon(asked), read_as)
+            hints = _hints(_with_short_deadline(case), read_as)
     except Exception:
         return clean
-    return (*tuple({found.code: found for found in reversed(hints)}.values())[::-1], *clean)
+    first_by_code: dict[str, Diagnosis] = {}
+    for hint in hints:
+        first_by_code.setdefault(hint.code, hint)
+    return (*first_by_code.values(), *clean)
 
 
-def _soon(asked: Asked) -> Asked:
-    """The same with little more time than it takes to ask."""
-    soon = time.monotonic() + max(SHORTEST, OF_TIME * asked.record.seconds)
-    return dataclasses.replace(asked, deadline=soon if asked.deadline is None else min(soon, asked.deadline))
+def _with_short_deadline(case: Case) -> Case:
+    """The case with a deadline that leaves little more time than the questions need."""
+    deadline = time.monotonic() + max(SHORTEST, OF_TIME * case.record.seconds)
+    return dataclasses.replace(case, deadline=deadline if case.deadline is None else min(deadline, case.deadline))
 
 
-def _hints(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
-    layout, risk = asked.sides.layout(), asked.share * asked.record.risk
-    alike = _alike(asked, risk=risk / 2)
-    if alike is not None and alike.code == DEPENDENT:
-        return (alike,)
-    first, second = asked.outputs(layout.entries)
+def _hints(case: Case, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+    """Hints from the outputs of code that is not shown to break its claim."""
+    layout, risk = case.sides.layout(), case.share * case.record.risk
+    dependent = _dependence(case, risk=risk / 2)
+    if dependent is not None and dependent.code == DEPENDENT:
+        return (dependent,)
+    first, second = case.outputs(layout.entries)
     cut = is_cut(first, second)
-    told = _told(asked, read_as)
-    on_seeds = _on_same_seeds(asked, told, (first, second), risk=risk / 2)
+    step = _known_step(case, read_as)
+    on_same_seeds = _on_same_seeds(case, step, (first, second), risk=risk / 2)
     found = (
-        unvarying(first, second, layout=layout, told=told),
-        alike,
-        *(one for one in on_seeds if not cut or one.code == "no_part"),
+        constant_coordinates(first, second, layout=layout, step=step),
+        dependent,
+        *(hint for hint in on_same_seeds if not cut or hint.code == "no_part"),
     )
     try:
-        answers = _answers(asked, read_as) if _known(asked) else of_the_claim(asked, asked.risk, whole=False)
-        answers = _with_later_steps(asked, answers)
+        answers = (
+            _answers(case, read_as) if _gradients_stated(case) else compare_with_claim(case, case.risk, whole=False)
+        )
+        answers = _with_later_steps(case, answers)
     except Exception:
-        # what fails here costs nothing that was found before
+        # a failure here must not cost the hints that were already found
         answers = ()
-    looks_wrong = worth_a_look(answers, cut=cut, told=told)
+    looks_wrong = hints_among(answers, cut=cut, step=step)
     codes = {hint.code for hint in looks_wrong}
-    said = {FOLLOWS[code] for code in codes & FOLLOWS.keys()}
-    return (*(hint for hint in found if hint is not None and hint.code not in said), *looks_wrong)
+    redundant = {MAKES_REDUNDANT[code] for code in codes & MAKES_REDUNDANT.keys()}
+    return (*(hint for hint in found if hint is not None and hint.code not in redundant), *looks_wrong)
 
 
-def _known(asked: Asked) -> bool:
-    """Whether somebody says what the gradients are; rows that are as long as a release need not be."""
-    return bool(asked.mechanism.gradients_told or made_of_gradients(asked.neighbours))
+def _gradients_stated(case: Case) -> bool:
+    """Whether mechanism or pair say what the gradients are: rows as long as a release need not be gradients."""
+    return bool(case.mechanism.gradients_told or made_of_gradients(case.neighbours))
 
 
-def _on_same_seeds(asked: Asked, told: Told | None, drawn: Sequence[Array], *, risk: float) -> tuple[Diagnosis, ...]:
-    return on_same_seeds(
-        asked.record,
-        asked.neighbours,
-        asked.sides,
+def _on_same_seeds(case: Case, step: KnownStep | None, drawn: Sequence[Array], *, risk: float) -> tuple[Diagnosis, ...]:
+    """Hints from running both datasets on the same seeds."""
+    return compare_on_same_seeds(
+        case.record,
+        case.neighbours,
+        case.sides,
         drawn,
-        told=told,
-        key=asked.own_key,
+        step=step,
+        key=case.diagnosis_key,
         risk=risk,
-        deadline=asked.deadline,
+        deadline=case.deadline,
     )
 
 
-def _told(asked: Asked, read_as: Neighbours | None) -> Told | None:
-    """What is known of one step: gradients, and the numbers of its noise; None where they do not fit the release."""
-    if not _known(asked):
+def _known_step(case: Case, read_as: Neighbours | None) -> KnownStep | None:
+    """What is known of one step, its gradients and settings; None where they do not fit the release."""
+    if not _gradients_stated(case):
         return None
     try:
-        return _numbers(asked, _gradients(asked, read_as))
+        return _step_with_settings(case, _gradients(case, read_as))
     except ValueError:
         return None
 
 
-def _numbers(asked: Asked, seen: Neighbours) -> Told:
-    clip, noise_multiplier, rate = stated(asked.record)
-    return Told.of(seen, clip=clip, noise_multiplier=noise_multiplier, rate=rate, divisor=asked.divisor)
+def _step_with_settings(case: Case, gradients: Neighbours) -> KnownStep:
+    """One step with these gradients and the settings that the record states."""
+    clip, noise_multiplier, rate = stated_numbers(case.record)
+    return KnownStep.of(gradients, clip=clip, noise_multiplier=noise_multiplier, rate=rate, divisor=case.divisor)
 
 
-def _lines(asked: Asked, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...], bool]:
-    """Lines of code that look wrong, or what keeps them from being found; and whether all was seen to be as stated."""
-    if asked.deadline is not None and time.monotonic() >= asked.deadline:
+def _lines(case: Case, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...], bool]:
+    """Lines of code that look wrong, or why none was sought; and whether the replay found all as stated."""
+    if case.deadline is not None and time.monotonic() >= case.deadline:
         return (), False
-    record, neighbours = asked.record, asked.neighbours
+    record, neighbours = case.record, case.neighbours
     stated = stated_by(record.claim, record.mechanism.parameters, neighbours)
-    return line_answers(asked.mechanism, neighbours, key=asked.own_key, stated=stated, brief=brief)
+    return line_answers(case.mechanism, neighbours, key=case.diagnosis_key, stated=stated, brief=brief)
 
 
-def _answers(asked: Asked, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
-    record, mechanism, neighbours = asked.record, asked.mechanism, asked.neighbours
+def _answers(case: Case, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
+    """Answers of all questions about outputs, given what is known of the gradients and the settings."""
+    record, mechanism, neighbours = case.record, case.mechanism, case.neighbours
     if mechanism.kind not in ("vector", "transcript"):
         return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
-    if not asked.drawn and asked.deadline is not None and time.monotonic() >= asked.deadline:
+    if not case.drawn and case.deadline is not None and time.monotonic() >= case.deadline:
         return (not_asked("the time budget ran out."),)
     if _adds_up_steps(record, mechanism):
-        return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *of_the_claim(asked, asked.risk, whole=False))
+        return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *compare_with_claim(case, case.risk, whole=False))
     try:
-        seen = _gradients(asked, read_as)
-        signal = read_signal(seen)
+        gradients = _gradients(case, read_as)
+        signal = read_signal(gradients)
     except (ValueError, GradientsError) as error:
         reason = f"the gradients of the pair {neighbours.name!r} cannot be read: {str(error).rstrip('.')}."
-        # only code of the user's own can be told more of, and rows that are gradients say all
+        # more can be stated only of the user's own code, and not where rows are known to be gradients
         if mechanism.gradients_told is None:
             return (not_asked(reason),)
         if mechanism.gradients_told:
-            return (not_asked(reason, code=NOT_TOLD), *of_the_claim(asked, asked.risk))
+            return (not_asked(reason, code=NOT_TOLD), *compare_with_claim(case, case.risk))
         if getattr(neighbours.without, "ndim", 0) != MATRIX:
             reason = f"the pair {neighbours.name!r} holds data, not gradients."
-        advice = to_tell(record, gradients=True, loss=_takes_loss(mechanism))
-        untold = not_asked(f"{reason} {advice}".rstrip(), code=NOT_TOLD if advice else NOT_ASKED)
-        return (untold, *of_the_claim(asked, asked.risk))
+        advice = what_to_state(record, gradients=True, loss=_takes_loss(mechanism))
+        remark = not_asked(f"{reason} {advice}".rstrip(), code=NOT_TOLD if advice else NOT_ASKED)
+        return (remark, *compare_with_claim(case, case.risk))
     if signal.dimension - len(signal.basis) < 2:
         few = NO_NOISE_ALONE.format(taken=len(signal.basis), dimension=signal.dimension)
         if mechanism.gradients_told is None:
             return (not_asked(few),)
         if signal.dimension <= FEWEST_COORDINATES:
             few = f"{counted(signal.dimension, 'released number')} cannot show the noise apart from the record's part."
-        return (not_asked(few, code=NOT_TOLD), *of_the_claim(asked, asked.risk, whole=asked.rounds == 1))
-    clip, noise_multiplier, rate = stated(record)
-    told = mechanism.gradients_told is None or rate_is_told(record)
-    layout, (first, second) = asked.sides.layout(), asked.outputs(signal.dimension)
+        return (not_asked(few, code=NOT_TOLD), *compare_with_claim(case, case.risk, whole=case.rounds == 1))
+    clip, noise_multiplier, rate = stated_numbers(record)
+    rate_known = mechanism.gradients_told is None or rate_is_stated(record)
+    layout, (first, second) = case.sides.layout(), case.outputs(signal.dimension)
     shown, remarks = "its outputs show", ()
-    if asked.rounds > 1:
-        first, second = first_step(asked, first, second)
-        shown, remarks = "its first step shows", (not_asked(FIRST_STEP.format(rounds=asked.rounds)),)
+    if case.rounds > 1:
+        first, second = first_step(case, first, second)
+        shown, remarks = "its first step shows", (not_asked(FIRST_STEP.format(rounds=case.rounds)),)
         layout = dataclasses.replace(layout, rounds=None)
-    # where no number of the noise is known, or none of later steps, the claim alone is asked as well
-    untold = clip is None and mechanism.gradients_told is not None
-    share = asked.risk / (2 if untold or asked.rounds > 1 else 1)
+    # where the noise's size, or that of later steps, is unknown, outputs are compared with the claim as well
+    noise_unknown = clip is None and mechanism.gradients_told is not None
+    share = case.risk / (2 if noise_unknown or case.rounds > 1 else 1)
     answers = diagnose(
         first,
         second,
-        seen,
+        gradients,
         clip=clip,
         noise_multiplier=noise_multiplier,
-        rate=rate if told else None,
+        rate=rate if rate_known else None,
         risk=share,
         layout=layout,
-        law=law(record),
+        law=stated_law(record),
         epsilon=positive(record.claim.parameters.get("epsilon")) if record.claim.times == 1 else None,
-        divisor=asked.divisor,
+        divisor=case.divisor,
     )
     answers += remarks
     if mechanism.gradients_told is not None and clip is not None and noise_multiplier is not None:
-        answers = _with_told_noise(answers, first, second, _numbers(asked, seen), layout=layout, risk=asked.aside)
+        answers = _with_stated_noise(
+            answers, first, second, _step_with_settings(case, gradients), layout=layout, risk=case.extra_risk
+        )
     if any(answer.wrong for answer in answers):
         return answers
-    if not untold:
-        taken = told or not any(answer.code == "batches" and answer.estimate for answer in answers)
-        clipped = read_signal(seen, clip=clip)
-        more = beyond_what_was_told(record, clip, noise_multiplier, rate, clipped, shown=shown) if taken else ()
-        later = of_the_claim(asked, share, place=1, whole=False) if asked.rounds > 1 and not more else ()
-        return (*sorted((*later, *answers), key=lambda answer: not answer.wrong), *more)
-    answers += of_the_claim(asked, share, place=1, whole=False)
+    if not noise_unknown:
+        rate_as_claimed = rate_known or not any(answer.code == "batches" and answer.estimate for answer in answers)
+        clipped = read_signal(gradients, clip=clip)
+        exceeding = (
+            claim_exceeds_stated(record, clip, noise_multiplier, rate, clipped, shown=shown) if rate_as_claimed else ()
+        )
+        later = compare_with_claim(case, share, place=1, whole=False) if case.rounds > 1 and not exceeding else ()
+        return (*sorted((*later, *answers), key=lambda answer: not answer.wrong), *exceeding)
+    answers += compare_with_claim(case, share, place=1, whole=False)
     if any(answer.wrong for answer in answers):
         return answers
     reason = "how large the noise should be, and what it is compared with, is not known."
-    advice = to_tell(record, gradients=not mechanism.gradients_told, loss=_takes_loss(mechanism))
+    advice = what_to_state(record, gradients=not mechanism.gradients_told, loss=_takes_loss(mechanism))
     return (*answers, not_asked(f"{reason} {advice}".rstrip(), code=NOT_TOLD))
 
 
 def _takes_loss(mechanism: Auditable) -> bool:
-    """Whether a loss tells its gradients, as that of a network's training does."""
+    """Whether the mechanism has a loss, as a network's training does, from which its gradients follow."""
     return dataclasses.is_dataclass(mechanism) and any(field.name == "loss" for field in dataclasses.fields(mechanism))
 
 
-def _with_told_noise(
-    answers: tuple[Diagnosis, ...], first: Array, second: Array, told: Told, *, layout: Layout, risk: float
+def _with_stated_noise(
+    answers: tuple[Diagnosis, ...], first: Array, second: Array, step: KnownStep, *, layout: Layout, risk: float
 ) -> tuple[Diagnosis, ...]:
-    """The answers after that about the stated noise, unless something is wrong that less noise does not explain."""
-    own = [answer for answer in answers if answer.wrong and not answer.follows]
-    bare = any(answer.code == "bare" and (answer.estimate or 0.0) < NO_NOISE for answer in own)
-    wrong = {answer.code for answer in own}
-    if bare or not wrong <= OF_LESS_NOISE:
+    """The answers, led by the one about the stated noise unless something is wrong that less noise does not explain."""
+    unexplained = [answer for answer in answers if answer.wrong and not answer.follows]
+    bare = any(answer.code == "bare" and (answer.estimate or 0.0) < NO_NOISE for answer in unexplained)
+    wrong = {answer.code for answer in unexplained}
+    if bare or not wrong <= EXPLAINED_BY_LESS_NOISE:
         return answers
-    scale = told_noise(first, second, told, layout=layout, risk=risk)
+    scale = less_noise_than_stated(first, second, step, layout=layout, risk=risk)
     if scale is None or not (wrong <= {"batches"} or "less_on_some" in scale.causes):
         return answers
     return (scale, *(consequence(answer, scale.code) if answer.wrong else answer for answer in answers))
 
 
-def _with_later_steps(asked: Asked, answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
-    """The answers, and of a transcript whose gradients follow its weights whether every step has its own noise."""
-    if asked.rounds == 1:
+def _with_later_steps(case: Case, answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
+    """The answers and, for a transcript whose gradients depend on earlier steps, one about the noise of every step."""
+    if case.rounds == 1:
         return answers
-    outputs = asked.outputs(asked.sides.layout().entries)
-    risk = OF_STEPS * asked.share * asked.record.risk
-    unexplained = asked.broken and not any(answer.wrong for answer in answers)
-    steps = about_steps(*outputs, rounds=asked.rounds, risk=risk, unexplained=unexplained)
+    outputs = case.outputs(case.sides.layout().entries)
+    risk = SHARE_OF_LATER_STEPS * case.share * case.record.risk
+    unexplained = case.broken and not any(answer.wrong for answer in answers)
+    steps = every_step_has_noise(*outputs, rounds=case.rounds, risk=risk, unexplained=unexplained)
     if not steps.wrong:
         return (*answers, steps)
-    # code whose first step alone is as stated does not do what is stated
+    # the answer "claim" says that the code does what is stated, which is then untrue
     return (steps, *(answer for answer in answers if answer.code != "claim"))
 
 
 def _adds_up_steps(record: AuditRecord, mechanism: Auditable) -> bool:
-    """Whether one output holds several steps, or nobody says how many, whose gradients may follow earlier steps."""
-    return follows_steps(mechanism) and record.releases == "final" and steps_of(record) != 1
+    """Whether one output sums several steps, or an unknown number, whose gradients may depend on earlier steps."""
+    return follows_steps(mechanism) and record.releases == "final" and stated_steps(record) != 1
 
 
 MATRIX = 2
-"""Axes of a dataset whose rows are gradients."""
+"""Number of axes of a dataset whose rows are gradients."""
 
 
-def _gradients(asked: Asked, read_as: Neighbours | None) -> Neighbours:
-    """The gradients that the mechanism makes of the pair; where it does not say, the pair's rows, if they can be."""
-    if read_as is not None and read_as is not asked.neighbours and made_of_gradients(read_as):
+def _gradients(case: Case, read_as: Neighbours | None) -> Neighbours:
+    """The gradients that the mechanism computes of the pair; by default the pair's rows, if they can be gradients."""
+    if read_as is not None and read_as is not case.neighbours and made_of_gradients(read_as):
         return read_as
-    mechanism, neighbours = asked.mechanism, asked.neighbours
+    mechanism, neighbours = case.mechanism, case.neighbours
     try:
         return told_pair(neighbours, mechanism)
     except ValueError:
         if mechanism.coordinates is not None:
             raise
-    dimension, layout = read_signal(neighbours).dimension, asked.sides.layout()
+    dimension, layout = read_signal(neighbours).dimension, case.sides.layout()
     if dimension not in (layout.size, layout.entries):
         raise ValueError(
             f"each of its records has {counted(dimension, 'number')} and the output {layout.size}, so records are not "

@@ -1,4 +1,4 @@
-"""Ask every question: of given outputs, or of fresh ones drawn for the purpose."""
+"""Ask every question, either of given outputs or of fresh ones drawn for the purpose."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from audit.diagnosis import (
     scale,
     sensitivity,
 )
-from audit.diagnosis.elsewhere import elsewhere
-from audit.diagnosis.noise import Array, Noise, alone, on_one_scale, read_noise
+from audit.diagnosis.noise import Array, Noise, on_one_scale, read_noise, unmoved_noise
+from audit.diagnosis.outside_span import moves_outside_span
 from audit.diagnosis.rank import ranked
 from audit.diagnosis.sensitivity import Stated
 from audit.diagnosis.signal import Signal, read_signal
@@ -37,17 +37,18 @@ from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
 FEWEST_TRIALS = 20
+"""Trials per side below which nothing is diagnosed."""
 PIECE = 64
-"""Trials drawn between two looks at the clock, at most."""
+"""Most trials drawn between two checks of the deadline."""
 MANY_EMPTY = 20
-"""Empty batches from which on it is no chance that none was drawn."""
+"""Expected number of empty batches from which on it cannot be chance that none was drawn."""
 CHUNK_ENTRIES = 2**20
 """Output coordinates drawn at once."""
 
 Question = Callable[[float], Diagnosis]
-"""Asked at a risk."""
+"""A diagnosis as a function of the risk that it may spend."""
 Law = Literal["normal", "laplace", "any"]
-"""The noise's law as it is stated."""
+"""Stated law of the noise; 'any' where none is stated."""
 
 
 @checked
@@ -65,51 +66,53 @@ def diagnose(
     epsilon: Positive | None = None,
     divisor: Positive | None = None,
 ) -> tuple[Diagnosis, ...]:
-    """Every diagnosis of outputs of both sides, sharing ``risk`` evenly, the most telling first.
+    """Answer every question about outputs of both sides, sharing ``risk`` evenly; the most telling answer comes first.
 
     ``clip`` and ``noise_multiplier`` are what the code was given; without both, only questions that need neither are
-    asked. ``rate`` is the rate at which records are sampled, None where nobody says; ``layout`` names the tensors of an
-    output; ``law`` is the noise's, and ``epsilon`` what Laplace noise is to give one output; ``divisor`` is that of the
-    whole release, None where nobody says. Use outputs that were not used to choose what to ask.
+    asked. ``rate`` is the rate at which records are sampled, None if unknown; ``layout`` names the tensors of an
+    output; ``law`` is the stated law of the noise, and ``epsilon`` what Laplace noise should give one output;
+    ``divisor`` divides the whole release, None if unknown. Use outputs that did not serve to choose what to ask.
     """
     for name, outputs in (("outputs_without", outputs_without), ("outputs_with", outputs_with)):
         require(name, len(outputs) >= 2, "two trials or more", len(outputs))
     signal = read_signal(neighbours, clip=clip, layout=layout)
     rows = [np.asarray(outputs).reshape(len(outputs), -1) for outputs in (outputs_without, outputs_with)]
-    without, with_record = (read_noise(own, neighbours, signal) for own in rows)
+    without, with_record = (read_noise(outputs, neighbours, signal) for outputs in rows)
     if presence.is_still(without, with_record):
-        # what varies is rounding: questions about noise would take it for some
-        asked = _about_still_noise(without, with_record, signal)
-        return ranked([_answer(question, risk / len(asked)) for question in asked])
+        # only rounding varies, which the other questions would take for noise
+        questions = _still_noise_questions(without, with_record, signal)
+        return ranked([_answer(question, risk / len(questions)) for question in questions])
     stated, movement, remarks = None, (), ()
     if clip is not None and noise_multiplier is not None:
         stated = Stated(
             clip=clip, noise_multiplier=noise_multiplier, rate=1.0 if rate is None else rate, divisor=divisor
         )
-        movement = _about_movement(without, with_record, signal, stated, rate_told=rate is not None)
+        movement = _movement_questions(without, with_record, signal, stated, rate_told=rate is not None)
         sides = {"without": without, "with": with_record}
         remarks = tuple(scale.noise_scale(noise, stated, side=side, risk=risk) for side, noise in sides.items())
     elif law == "laplace" and epsilon is not None and signal.rounds == 1:
-        promise = epsilon
-        movement = (lambda risk: laplace.l1_ratio(without, with_record, signal, epsilon=promise, risk=risk),)
+        promised_epsilon = epsilon
+        movement = (lambda risk: laplace.l1_ratio(without, with_record, signal, epsilon=promised_epsilon, risk=risk),)
     coarse = presence.is_coarse(without, with_record)
-    even = on_one_scale((without, with_record), signal)
-    asked = (
-        *_about_presence(
+    one_scale = on_one_scale((without, with_record), signal)
+    questions = (
+        *_presence_questions(
             without, with_record, signal, stated, layout, law="coarse" if coarse else law, sampled=rate != 1
         ),
-        *(() if coarse else _about_noise(without, with_record, even, signal, stated, whole=rate == 1)),
+        *(() if coarse else _noise_questions(without, with_record, one_scale, signal, stated, whole=rate == 1)),
         *movement,
-        *_about_shape(without, with_record, even, "coarse" if coarse else law),
+        *_shape_questions(without, with_record, one_scale, "coarse" if coarse else law),
     )
     share = risk
     if stated is not None and stated.rate < 1 and signal.rounds == 1 and not coarse:
         share = risk * (1 - noise_and_batches.SHARE)
-        aside = noise_and_batches.SHARE * risk
-        together = (lambda risk: noise_and_batches.noise_beside(without, with_record, signal, risk=aside),)
+        batch_risk = noise_and_batches.SHARE * risk
+        batch_question = (
+            lambda risk: noise_and_batches.noise_follows_batch(without, with_record, signal, risk=batch_risk),
+        )
     else:
-        together = ()
-    answers = [_answer(question, share / len(asked)) for question in (*asked, *together)]
+        batch_question = ()
+    answers = [_answer(question, share / len(questions)) for question in (*questions, *batch_question)]
     by_code = {found.code: found for found in answers}
     too_little = {"ratio", "scale_by_record"} <= by_code.keys() and sensitivity.beyond_the_scale(
         by_code["ratio"], by_code["scale_by_record"], signal
@@ -118,14 +121,15 @@ def diagnose(
 
 
 def _answer(question: Question, risk: float) -> Diagnosis:
-    """What fails is not asked; it is nothing that looks wrong."""
+    """Ask one question; where the computation fails, record that it was not asked, not that something is wrong."""
     try:
         return question(risk)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         return not_asked(f"{type(error).__name__}: {error}")
 
 
-def _about_still_noise(without: Noise, with_record: Noise, signal: Signal) -> tuple[Question, ...]:
+def _still_noise_questions(without: Noise, with_record: Noise, signal: Signal) -> tuple[Question, ...]:
+    """What is asked where nothing but rounding varies."""
     sides = (without, with_record)
     return (
         lambda risk: presence.unbounded(*sides, finite=signal.finite, risk=risk),
@@ -134,7 +138,7 @@ def _about_still_noise(without: Noise, with_record: Noise, signal: Signal) -> tu
     )
 
 
-def _about_presence(
+def _presence_questions(
     without: Noise,
     with_record: Noise,
     signal: Signal,
@@ -144,8 +148,9 @@ def _about_presence(
     law: Law | Literal["coarse"],
     sampled: bool,
 ) -> tuple[Question, ...]:
+    """Whether there is noise everywhere, and whether the record moves only what its gradient does."""
     sides, empty = (without, with_record), None
-    # only a law that is stated says that values never come again
+    # values never repeat only if the noise is stated to be continuous
     bare = functools.partial(presence.bare, *sides, layout=layout, continuous=law in ("normal", "laplace"))
     if stated is not None and stated.rate < 1 and signal.rounds == 1:
         empty = (1 - stated.rate) ** signal.records, (1 - stated.rate) ** signal.records_with
@@ -154,87 +159,99 @@ def _about_presence(
         lambda risk: bare(risk=risk),
         lambda risk: presence.silent(*sides, empty=empty, risk=risk),
         *(() if law == "coarse" else (lambda risk: presence.repeated(*sides, risk=risk),)),
-        lambda risk: elsewhere(*sides, signal, layout=layout, sampled=sampled, risk=risk),
+        lambda risk: moves_outside_span(*sides, signal, layout=layout, sampled=sampled, risk=risk),
     )
 
 
-def _about_noise(
-    without: Noise, with_record: Noise, even: Sequence[Noise], signal: Signal, stated: Stated | None, *, whole: bool
+def _noise_questions(
+    without: Noise,
+    with_record: Noise,
+    one_scale: Sequence[Noise],
+    signal: Signal,
+    stated: Stated | None,
+    *,
+    whole: bool,
 ) -> tuple[Question, ...]:
-    """``whole``: every batch is the dataset, so that nothing but noise varies on any coordinate."""
-    deviation, standard = None if stated is None else stated.deviation, _standard(even)
+    """Whether noise is shared between coordinates, or depends on the batch or the record.
+
+    ``whole`` says that every batch is the dataset, so that nothing but noise varies on any coordinate.
+
+    """
+    deviation, standard = None if stated is None else stated.deviation, _standardised(one_scale)
     sampled = stated is not None and stated.rate < 1
     noisy, empty = [presence.with_noise(side) for side in (without, with_record)], None
     if stated is not None and signal.rounds == 1:
-        missing = len(without.outputs) - len(noisy[0].outputs)
-        known = len(without.outputs) * (1 - stated.rate) ** signal.records >= MANY_EMPTY
-        empty = missing > 0 if known or missing else None
+        silent_trials = len(without.outputs) - len(noisy[0].outputs)
+        expected = len(without.outputs) * (1 - stated.rate) ** signal.records >= MANY_EMPTY
+        empty = silent_trials > 0 if expected or silent_trials else None
     return (
-        lambda risk: dependence.shared(standard, released=alone(without, with_record, signal, whole=whole), risk=risk),
+        lambda risk: dependence.shared_noise(
+            standard, released=unmoved_noise(without, with_record, signal, whole=whole), risk=risk
+        ),
         lambda risk: scale.depends_on_batch(*noisy, deviation=deviation, empty=empty, risk=risk),
         lambda risk: scale.depends_on_record(without, with_record, sampled=sampled, risk=risk),
     )
 
 
-def _about_shape(
-    without: Noise, with_record: Noise, even: Sequence[Noise], law: Law | Literal["coarse"]
+def _shape_questions(
+    without: Noise, with_record: Noise, one_scale: Sequence[Noise], law: Law | Literal["coarse"]
 ) -> tuple[Question, ...]:
-    """Noise of a few values has no other law than that."""
-    standard = _standard((without, with_record))
+    """Whether the noise has the stated law; of noise that takes a few values, only how few."""
+    standard = _standardised((without, with_record))
     deviation = math.sqrt(min(without.variance, with_record.variance))
-    drawn = without.outputs if without.rotated else without.beside
+    values = without.outputs if without.rotated else without.beside
     if law == "coarse":
-        return (lambda risk: distribution.grained(drawn, deviation, coarse=True, risk=risk),)
-    of_the_law: dict[Law, tuple[Question, ...]] = {
+        return (lambda risk: distribution.grained(values, deviation, coarse=True, risk=risk),)
+    questions_of_law: dict[Law, tuple[Question, ...]] = {
         "normal": (lambda risk: distribution.not_normal(standard, risk=risk),),
         "laplace": (lambda risk: laplace.not_laplace(without, with_record, risk=risk),),
         "any": (),
     }
     return (
-        lambda risk: distribution.grained(drawn, deviation, risk=risk),
-        lambda risk: distribution.cut_tails([presence.with_noise(side).rest for side in even], risk=risk),
-        *of_the_law[law],
+        lambda risk: distribution.grained(values, deviation, risk=risk),
+        lambda risk: distribution.cut_tails([presence.with_noise(side).rest for side in one_scale], risk=risk),
+        *questions_of_law[law],
     )
 
 
-def _about_movement(
+def _movement_questions(
     without: Noise, with_record: Noise, signal: Signal, stated: Stated, *, rate_told: bool
 ) -> tuple[Question, ...]:
-    """Where nobody tells the rate, batches that vary are no fault, and none is another than stated."""
-    found = sensitivity.movement(without, with_record, signal)
+    """Whether the record moves the sum as stated; without a stated rate, batches that vary are not called wrong."""
+    measured = sensitivity.movement(without, with_record, signal)
 
-    def sampled(risk: float) -> Diagnosis:
-        beyond = noise_or_sum.over_sensitivity(found, signal, stated, risk=risk).wrong
-        return sensitivity.sampled(found, signal, stated, beyond=beyond, risk=risk)
+    def sampled_as_stated(risk: float) -> Diagnosis:
+        beyond = noise_or_sum.noise_over_sensitivity(measured, signal, stated, risk=risk).wrong
+        return sensitivity.taken_at_stated_rate(measured, signal, stated, beyond=beyond, risk=risk)
 
-    def vary(risk: float) -> Diagnosis:
+    def batches_vary(risk: float) -> Diagnosis:
         answer = batches.batches_vary(without, with_record, signal, stated, risk=risk)
         return answer if rate_told else batches.at_no_stated_rate(answer)
 
-    one_step = (vary, sampled) if rate_told else (vary,)
-    several = (lambda risk: batches.steps_apart(without, with_record, signal, risk=risk),)
+    one_step = (batches_vary, sampled_as_stated) if rate_told else (batches_vary,)
+    in_steps = (lambda risk: batches.steps_apart(without, with_record, signal, risk=risk),)
     return (
-        *(one_step if signal.rounds == 1 else several),
-        lambda risk: noise_or_sum.over_sensitivity(found, signal, stated, risk=risk),
+        *(one_step if signal.rounds == 1 else in_steps),
+        lambda risk: noise_or_sum.noise_over_sensitivity(measured, signal, stated, risk=risk),
     )
 
 
-def _standard(sides: Sequence[Noise]) -> Array:
-    """Of trials with any noise: an update that was skipped says nothing about the noise of others."""
+def _standardised(sides: Sequence[Noise]) -> Array:
+    """Standardised noise of the trials that have any: a skipped update says nothing about the noise of others."""
     rows = np.concatenate([side.standard for side in sides])
-    moving = rows[np.any(rows != 0, axis=1)]
-    return moving if len(moving) > 1 else rows
+    noisy = rows[np.any(rows != 0, axis=1)]
+    return noisy if len(noisy) > 1 else rows
 
 
 def drawn_at_once(layout: Layout, trials: int) -> int:
-    """How many outputs of ``trials`` are drawn at once."""
+    """How many of ``trials`` outputs to draw at once."""
     return int(np.clip(CHUNK_ENTRIES // layout.entries, 1, min(PIECE, trials)))
 
 
 def drawn_in_time(
     sides: BothSides, keys: tuple[jax.Array, jax.Array], trials: int, *, deadline: float | None
 ) -> tuple[Array, Array]:
-    """Outputs of both sides, as many of each; a TimeoutError where the deadline leaves too few."""
+    """Draw equally many outputs of both sides; raise TimeoutError where the deadline leaves too few."""
     first, second = sides.outputs(keys, trials, size=drawn_at_once(sides.layout(), trials), deadline=deadline)
     count = min(len(first), len(second))
     if count < FEWEST_TRIALS:
@@ -268,19 +285,19 @@ def diagnose_mechanism(
     Args:
       mechanism: what ``audit.run_audit`` takes.
       neighbours: the pair of datasets.
-      key: made by ``jax.random.key``; with another key than an audit's the outputs are others than the audit's.
+      key: made by ``jax.random.key``; use another key than the audit's for outputs independent of the audit's.
       clip: the bound that the code was given, above 0 and finite; without it and ``noise_multiplier`` only questions
         that need neither are asked.
       noise_multiplier: standard deviation of the noise over ``clip``, above 0 and finite.
       rate: probability with which each record joins the batch, in (0, 1].
       trials: outputs per dataset, at least 20.
       risk: probability that any question is answered "wrong" where nothing is, in (0, 1).
-      deadline: a ``time.monotonic()`` value; it may leave fewer trials, which has nothing to do with what they are.
+      deadline: a ``time.monotonic()`` value; it may leave fewer trials; which ones does not depend on their outcome.
       read_as: the pair of gradients where ``neighbours`` are records that a network reads; by default what the
         mechanism's own ``gradients=`` makes of them.
       executor: who draws the trials; by default this process.
-      law: of the noise, as it is stated; "any" where nothing is stated.
-      epsilon: what Laplace noise is to give one output, above 0 and finite; used where ``clip`` and
+      law: stated law of the noise; "any" where none is stated.
+      epsilon: what Laplace noise should give one output, above 0 and finite; used where ``clip`` and
         ``noise_multiplier`` are not both given.
 
     Returns:

@@ -1,8 +1,9 @@
-"""What is asked and what may be the cause, by code; every sentence about a cause is made here.
+"""Questions and possible causes by code; every sentence about a cause is made here.
 
-A measurement names one cause only where the others that are known to give the same measurement are excluded.
-Otherwise an answer has the codes of all, the likeliest first, and names three of them:
+A measurement names a single cause only where all others known to give the same measurement are excluded. Otherwise the
+answer has the codes of all, the likeliest first, and its sentence names three of them:
 tests/audit/diagnosis/test_cause_sentences.py has a fault for each.
+
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ QUESTIONS = {
 }
 
 MOST_NAMED = 3
-"""Causes that a sentence names; where there are more it says so."""
+"""Most causes that a sentence names; if there are more, it says so."""
 OTHERS = "others"
-"""Beside the causes that are listed, where the measurement leaves room for ones that nobody has thought of."""
+"""Code for causes that nobody has listed, where the measurement leaves room for them."""
 CAUSES = {
     "another_law": "the noise is not normally distributed",
     "another_rate": "the record is sampled at a different rate",
@@ -112,13 +113,14 @@ CAUSES = {
 
 
 def _words(code: str, known: Mapping[str, str], table: str) -> str:
+    """The words of a code; a LookupError says where to add missing ones."""
     if code not in known:
         raise LookupError(f"a diagnosis uses the code {code!r}, which has no words; add it to {table} in {__file__}.")
     return known[code]
 
 
 def sentence(measured: str, causes: tuple[str, ...]) -> str:
-    """What was measured, and the cause; where there may be several, the first of them."""
+    """State what was measured and its cause or, where there may be several, the likeliest ones."""
     if not causes:
         return f"{measured}."
     listed = [_words(cause, CAUSES, "CAUSES") for cause in causes if cause != OTHERS]
@@ -128,12 +130,12 @@ def sentence(measured: str, causes: tuple[str, ...]) -> str:
 
 
 def noise_deviations(number: float) -> str:
-    """So many, in two digits."""
+    """A number of noise deviations in words, in two digits."""
     return f"{number:.2g} noise deviation{'' if f'{number:.2g}' == '1' else 's'}"
 
 
 def consequence(found: Diagnosis, follows: str) -> Diagnosis:
-    """An answer 'wrong' that another one explains: it accuses nothing of its own."""
+    """Reword a 'wrong' answer as one that follows from another answer and accuses nothing by itself."""
     measured = found.says.removesuffix(sentence("", found.causes))
     says = f"{measured}. This follows from the answer to {_words(follows, QUESTIONS, 'QUESTIONS')!r}"
     return dataclasses.replace(found, says=f"{says}.", causes=(), follows=follows)
@@ -151,7 +153,7 @@ def answer(
     estimate: float | None = None,
     interval: tuple[float, float] | None = None,
 ) -> Diagnosis:
-    """The answer to one of the questions, 'wrong' below the risk if nothing else is said; then ``causes`` count."""
+    """Build the answer to a question: 'wrong' by default if the p-value is below the risk; else without causes."""
     wrong = p_value is not None and p_value < risk if wrong is None else wrong
     kept = causes if wrong else ()
     return Diagnosis(

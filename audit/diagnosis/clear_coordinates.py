@@ -1,4 +1,4 @@
-"""Coordinates that show the record because nothing hides it there: clear beside noisy ones, or all that is released."""
+"""Coordinates that show the record because no noise hides it there: constant ones, or ones that share a draw."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from audit.record.diagnosis_answer import Diagnosis
 from mechanisms.release import Layout
 
 FEW_VALUES = 16
-"""More different values on a side are not called few."""
+"""A coordinate has few values if it takes at most so many on a side."""
 ROUNDED = 1e-4
-"""Of a coordinate's deviation: what float32 leaves of a draw that is taken from itself is less."""
+"""Share of a coordinate's deviation below which a difference is rounding, as when a draw is subtracted from itself."""
 SMALLEST = 1e-300
 SIDES = ("without the record", "with it")
 
@@ -24,55 +24,54 @@ SIDES = ("without the record", "with it")
 def clear_coordinates(
     first: Array, second: Array, *, advantage: float, layout: Layout | None, risk: float
 ) -> Diagnosis | None:
-    """Which coordinates are constant on one side, or take few values that the other never does; None where none is.
+    """Answer naming coordinates that are constant on a side, or take few values that the other side never has; or None.
 
-    Where no coordinate is, the one that the record moves most is asked less each of the others: one draw that is added
-    to several of them hides nothing there.
-    One half of a side's trials says which values it takes there. In the other halves these must come in every trial of
-    that side, and in so few of the other that the probabilities differ by more than ``advantage``, the most that the
-    claim allows: by Clopper-Pearson limits, whose risk is shared by both sides of all coordinates. So noise that keeps
-    the claim, discrete or not, is accused with probability at most ``risk``.
+    If there are none, each coordinate is subtracted from the one that the record moves most: one draw that is added to
+    several coordinates hides nothing there. One half of a side's trials gives the values that it takes. In the other
+    halves these must occur in every trial of that side, and on the other so rarely that the probabilities differ by
+    more than ``advantage``, the most that the claim allows, by Clopper-Pearson limits whose risk all coordinates and
+    both sides share. So noise that keeps the claim, discrete or not, is accused with probability at most ``risk``.
     """
     sides = [np.asarray(side).reshape(len(side), -1) for side in (first, second)]
-    share = risk / (8 * sides[0].shape[1])
-    found = _shown(sides, advantage=advantage, risk=share)
-    moved = None
+    risk_each = risk / (8 * sides[0].shape[1])
+    found = _telling_coordinates(sides, advantage=advantage, risk=risk_each)
+    most_moved = None
     if not found.any() and len(found) > 1:
-        moved, sides = _less_the_others(sides)
-        found = _shown(sides, advantage=advantage, risk=share)
+        most_moved, sides = _differences(sides)
+        found = _telling_coordinates(sides, advantage=advantage, risk=risk_each)
     if not found.any():
         return None
     place = int(np.flatnonzero(found)[0])
-    told = [f"{_values(side[:, place])} {words}" for side, words in zip(sides, SIDES, strict=True)]
+    values = [f"{_values(side[:, place])} {words}" for side, words in zip(sides, SIDES, strict=True)]
     where = places(found, layout)
     example = "it is" if found.sum() == 1 else f"coordinate {place} is"
-    if moved is not None:
-        where = f"coordinate {moved} less coordinate {place}, which share a draw"
+    if most_moved is not None:
+        where = f"coordinate {most_moved} less coordinate {place}, which share a draw"
         example = "their difference is"
     return answer(
         "clear",
         wrong=True,
-        measured=f"no noise hides the record on {where}: {example} {told[0]}, and {told[1]}",
+        measured=f"no noise hides the record on {where}: {example} {values[0]}, and {values[1]}",
         p_value=risk,
         risk=risk,
         assumes="independent trials",
     )
 
 
-def _shown(sides: Sequence[Array], *, advantage: float, risk: float) -> Array:
-    """Which coordinates tell the sides apart, each at this risk on either side."""
-    # some trials say where noise has many values, however many coordinates there are
-    some = [np.sort(side[: 2 * FEW_VALUES], axis=0) for side in sides]
-    few = [np.count_nonzero(np.diff(own, axis=0), axis=0) < FEW_VALUES for own in some]
+def _telling_coordinates(sides: Sequence[Array], *, advantage: float, risk: float) -> Array:
+    """Mask of the coordinates that tell the sides apart, each at this risk on either side."""
+    # a few trials exclude the coordinates with many values, which saves time where there are many coordinates
+    samples = [np.sort(side[: 2 * FEW_VALUES], axis=0) for side in sides]
+    few = [np.count_nonzero(np.diff(sample, axis=0), axis=0) < FEW_VALUES for sample in samples]
     found = np.zeros(sides[0].shape[1], bool)
     for place in np.flatnonzero(few[0] | few[1]):
         columns = [side[:, place] for side in sides]
-        found[place] = any(_shows(*pair, advantage=advantage, risk=risk) for pair in (columns, columns[::-1]))
+        found[place] = any(_tells_apart(*pair, advantage=advantage, risk=risk) for pair in (columns, columns[::-1]))
     return found
 
 
-def _less_the_others(sides: Sequence[Array]) -> tuple[int, list[Array]]:
-    """The coordinate that the record moves most, by the halves that choose, and it less each, rounded to its spread."""
+def _differences(sides: Sequence[Array]) -> tuple[int, list[Array]]:
+    """The coordinate that the record moves most, chosen by half of the trials, and its rounded differences to all."""
     halves = [side[::2].astype(float) for side in sides]
     spread = np.sqrt(sum(half.var(axis=0) for half in halves))
     apart = np.abs(halves[1].mean(axis=0) - halves[0].mean(axis=0))
@@ -81,22 +80,22 @@ def _less_the_others(sides: Sequence[Array]) -> tuple[int, list[Array]]:
     return moved, [np.round((side[:, moved, None].astype(float) - side) / step) * step for side in sides]
 
 
-def _shows(own: Array, other: Array, *, advantage: float, risk: float) -> bool:
-    """Whether the values of one side's first half come in all its other trials, and too seldom on the other side."""
-    values = np.unique(own[::2])
+def _tells_apart(constant_side: Array, other_side: Array, *, advantage: float, risk: float) -> bool:
+    """Whether one side's values in its first half occur in all its other trials, and too rarely on the other side."""
+    values = np.unique(constant_side[::2])
     if len(values) > FEW_VALUES:
         return False
-    own_in, other_in = (np.isin(side[1::2], values) for side in (own, other))
-    if not own_in.all() or (len(values) > 1 and other_in.any()):
-        # several values that both sides take may be discrete noise
+    inside, other_inside = (np.isin(side[1::2], values) for side in (constant_side, other_side))
+    if not inside.all() or (len(values) > 1 and other_inside.any()):
+        # several values that occur on both sides may be discrete noise
         return False
-    low = clopper_pearson_lower(len(own_in), len(own_in), risk=risk)
-    high = clopper_pearson_upper(int(other_in.sum()), len(other_in), risk=risk)
+    low = clopper_pearson_lower(len(inside), len(inside), risk=risk)
+    high = clopper_pearson_upper(int(other_inside.sum()), len(other_inside), risk=risk)
     return float(low - high) > advantage
 
 
 def _values(column: Array) -> str:
-    """What a coordinate is in the trials of a side."""
+    """Describe the values of a coordinate in the trials of a side."""
     values = np.unique(column)
     if len(values) == 1:
         return f"{values[0]:.6g} in each of {len(column):,} trials"

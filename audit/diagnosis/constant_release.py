@@ -1,4 +1,4 @@
-"""Where no score ever varied: whether the release itself is the same in every trial."""
+"""Where no score ever varied: whether the release is the same in every trial."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def never_varied(record: AuditRecord) -> bool:
 
 
 def constant_release(sides: BothSides, key: jax.Array, deadline: float | None) -> tuple[Diagnosis, ...]:
-    """Where no score ever varied: whether the release itself does not, which is a fault of the wiring as a rule."""
+    """Answer that the release never varies, usually a fault of the wiring; none if fresh outputs do vary."""
     try:
         with contained():
             drawn = drawn_in_time(sides, both_keys(key), FEWEST_TRIALS, deadline=deadline)
     except Exception:
-        # the trials came through; why these do not is no finding
+        # the trials of the audit succeeded: a failure of these is no finding
         return ()
     rows = np.concatenate([np.asarray(side).reshape(len(side), -1) for side in drawn])
     if (rows != rows[0]).any():

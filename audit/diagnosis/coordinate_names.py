@@ -1,4 +1,4 @@
-"""Coordinates in the words of a release: tensors by their names, rounds by their numbers."""
+"""Name coordinates as the release does: tensors by their names, rounds by their numbers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import numpy as np
 from mechanisms.release import PLAIN, Layout
 
 MOST_NAMED = 4
+"""Most tensors or steps that are listed."""
 
 
 def places(mask: np.ndarray, layout: Layout | None) -> str:
-    """Where the mask is true: ``'bias' (6 of 6 coordinates)``, in steps where there are several."""
+    """Describe the coordinates where the mask is true: ``'bias' (6 of 6 coordinates)``, with the steps, if several."""
     if layout is None or layout.entries != len(mask):
         return _coordinates(mask)
     rounds = mask.reshape(-1, layout.size)
     if layout.rounds is None or layout.rounds == 1:
         return _tensors(rounds[0], layout)
-    touched = [t for t, own in enumerate(rounds) if own.any()]
+    touched = [t for t, in_round in enumerate(rounds) if in_round.any()]
     alike = all(np.array_equal(rounds[t], rounds[touched[0]]) for t in touched)
     steps = ", ".join(str(t + 1) for t in touched[:MOST_NAMED]) + (", ..." if len(touched) > MOST_NAMED else "")
     where = _tensors(rounds[touched[0]], layout)
@@ -26,6 +27,7 @@ def places(mask: np.ndarray, layout: Layout | None) -> str:
 
 
 def _tensors(mask: np.ndarray, layout: Layout) -> str:
+    """Describe the coordinates of one round by tensor."""
     if layout.names == (PLAIN,):
         return _coordinates(mask)
     found = []
@@ -38,6 +40,7 @@ def _tensors(mask: np.ndarray, layout: Layout) -> str:
 
 
 def _coordinates(mask: np.ndarray) -> str:
+    """Describe coordinates by number."""
     which = np.flatnonzero(mask)
     if len(which) == 1:
         return f"coordinate {which[0]}"

@@ -14,24 +14,24 @@ from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import poisson
 
 FLOAT32_COLLISION = 2.0**-22
-"""Chance that two float32 normals agree is below this, whether drawn from 23 bits or more."""
+"""Upper bound on the chance that two float32 normals are equal, whether drawn from 23 bits or more."""
 TIE_SAMPLE, TIE_TRIALS = 8000, 1000
 NORMALITY_SAMPLE = 100_000
 
 
 def not_normal(standard: Array, *, risk: float) -> Diagnosis:
-    """Skewness and excess kurtosis of the noise against a normal law, half of the risk each. [dagostino1973]
+    """Whether skewness or excess kurtosis of the noise are not those of a normal law, half of the risk each.
 
-    A trial over its own size is a point on a sphere: its kurtosis is ``3 n / (n + 2)``, and varies less than that of
-    independent normals, whose limits ``6/N`` and ``24/N`` are used. Coordinates of different scales are told from
-    another law by asking again with each over its own scale.
+    [dagostino1973] A trial over its own size is a point on a sphere: its kurtosis is ``3 n / (n + 2)``, and varies less
+    than that of independent normals, whose limits ``6/N`` and ``24/N`` are used. Coordinates of different scales are
+    distinguished from another law by testing again with each over its own scale.
     """
     width = standard.shape[1]
     rows = standard[: max(1, NORMALITY_SAMPLE // width)]
     skew, kurtosis, p = _moments(rows)
     wrong = p < risk
     scales = np.sqrt(np.mean(rows**2, axis=0))
-    uneven = wrong and len(rows) > 1 and bool(scales.min() > 0) and _moments(_even(rows, scales))[2] >= risk
+    uneven = wrong and len(rows) > 1 and bool(scales.min() > 0) and _moments(_rescaled(rows, scales))[2] >= risk
     spread = f"; their deviations are {scales.min():.3g} to {scales.max():.3g} of the trial's" if uneven else ""
     return answer(
         "normal",
@@ -47,14 +47,14 @@ def not_normal(standard: Array, *, risk: float) -> Diagnosis:
     )
 
 
-def _even(rows: Array, scales: Array) -> Array:
-    """Rows with every coordinate over its own scale, again of one size each."""
-    evened = rows / scales
-    return evened / np.sqrt(np.mean(evened**2, axis=1, keepdims=True))
+def _rescaled(rows: Array, scales: Array) -> Array:
+    """Rows with every coordinate divided by its scale, normalised to one size each."""
+    rescaled = rows / scales
+    return rescaled / np.sqrt(np.mean(rescaled**2, axis=1, keepdims=True))
 
 
 def _moments(rows: Array) -> tuple[float, float, float]:
-    """Skewness and excess kurtosis of all entries, and the p-value of both."""
+    """Skewness and excess kurtosis of all entries, and the p-value of both together."""
     values, width = rows.ravel(), rows.shape[1]
     count = len(values)
     centred = values - values.mean()
@@ -66,12 +66,12 @@ def _moments(rows: Array) -> tuple[float, float, float]:
 
 
 def cut_tails(sides: Sequence[Array], *, risk: float) -> Diagnosis:
-    """Whether the noise ends too early: how likely its largest number is to be no larger.
+    """Whether the noise ends too early: tests whether its largest number would be larger if it were normal.
 
-    Of ``sides`` every coordinate is taken over its own deviation, or where there are more coordinates than trials every
-    trial over its own, a point on a sphere: with n degrees of freedom ``z^2 / n`` is Beta(1/2, (n - 1)/2), and squares
+    Of ``sides`` every coordinate is divided by its deviation or, where there are more coordinates than trials, every
+    trial by its own: a point on a sphere. With n degrees of freedom ``z^2 / n`` is Beta(1/2, (n - 1)/2), and squares
     that sum to n are negatively associated: ``P(all |z| <= x) <= P(|z| <= x)^N``. [joagdev1983] Noise whose scale
-    varies from trial to trial reaches farther. Ends beyond 5 need millions of draws: audit.noise_tails.
+    varies from trial to trial reaches farther. Ends beyond 5 deviations need millions of draws: audit.noise_tails.
     """
     standard = [_over_its_deviation(side - side.mean(axis=0)) for side in sides]
     largest = max(float(np.abs(rows).max(initial=0.0)) for rows, _ in standard)
@@ -93,7 +93,7 @@ def cut_tails(sides: Sequence[Array], *, risk: float) -> Diagnosis:
 
 
 def _over_its_deviation(centred: Array) -> tuple[Array, int]:
-    """What varies, over its root mean square, and the degrees of freedom of that."""
+    """Columns or rows that vary, each over its root mean square, and their degrees of freedom."""
     by_trial = centred.shape[1] >= len(centred)
     size = np.sqrt(np.mean(centred**2, axis=int(by_trial), keepdims=True))
     rows = centred[size[:, 0] > 0] if by_trial else centred[:, size[0] > 0]
@@ -101,10 +101,11 @@ def _over_its_deviation(centred: Array) -> tuple[Array, int]:
 
 
 def grained(outputs: Array, deviation: float, *, coarse: bool = False, risk: float) -> Diagnosis:
-    """Whether the noise takes few values: a coordinate that is equal in two trials, which float32 noise hardly ever is.
+    """Whether the noise takes few values, so that a coordinate is equal in two trials, as float32 noise hardly ever is.
 
     The number of equal pairs is at most about Poisson with mean ``pairs * 2^-22``, or more where outputs are so large
-    that float32 has fewer numbers there. Where cut noise piles up is left out, but of ``coarse`` noise.
+    that float32 is coarser there. The smallest and the largest value, where cut noise piles up, are left out unless the
+    noise is known to be ``coarse``.
     """
     columns = max(1, min(outputs.shape[1], TIE_SAMPLE // min(len(outputs), TIE_TRIALS)))
     chosen = np.linspace(0, outputs.shape[1] - 1, columns).astype(int)
@@ -129,33 +130,33 @@ def grained(outputs: Array, deviation: float, *, coarse: bool = False, risk: flo
 
 
 def _updates(values: Array) -> Array:
-    """Without trials that are zero throughout, where there are others: an empty batch that gives no update."""
-    some = np.any(values != 0, axis=1)
-    return values[some] if some.any() else values
+    """Trials that are not zero throughout, if there are any: an empty batch gives no update."""
+    nonzero = np.any(values != 0, axis=1)
+    return values[nonzero] if nonzero.any() else values
 
 
 def _equal_pairs(values: Array, *, ends: bool) -> int:
-    """Pairs of equal values, with the smallest and the largest or without."""
+    """Number of pairs of equal values, with or without those at the ends."""
     counts = np.unique(values, return_counts=True)[1]
     counts = counts if ends else counts[1:-1]
     return int(np.sum(counts * (counts - 1) // 2))
 
 
 def on_a_grid(values: Array) -> bool:
-    """Whether different float32 values, in order, are multiples of their smallest distance, and not few of those.
+    """Whether distinct sorted float32 values are multiples of their smallest distance, and most multiples occur.
 
-    A floating-point format is a grid too, but one of which few places are taken.
+    A floating-point format is a grid too, but only few of its places are occupied.
     """
     if len(values) < 3:
         return False
     span, step = float(np.ptp(values)), float(np.diff(values.astype(float)).min())
-    # the smallest distance is rounded, and all of them together are less so
+    # the smallest distance is rounded; the span over its number of steps is more precise
     places = values / (span / max(round(span / step), 1))
     return bool(np.abs(places).max() < 4 * len(values) and np.abs(places - np.round(places)).max() < 1e-3)
 
 
 def _grid(values: Array) -> str:
-    """The grid on which float32 values lie, where it is a plain one."""
+    """Name the grid on which float32 values lie, if it is a simple one."""
     if on_a_grid(values):
         return f", all of them multiples of {float(np.diff(values.astype(float)).min()):.4g}"
     if len(values) < 3:

@@ -1,4 +1,4 @@
-"""How far the record and the others move the mean, if the sum is made of the gradients in another way than stated."""
+"""How far the record and the others move the mean if the sum is made of the gradients in another way than stated."""
 
 from __future__ import annotations
 
@@ -12,66 +12,68 @@ from audit.diagnosis.sensitivity import Stated
 from audit.diagnosis.signal import Signal, dense
 from distinguishers.exact.batches import Pair, shared_batches
 
-Made = Callable[[Array, Array], Array]
-"""Of the sums and the sizes of batches, what the noise is added to."""
+BatchRelease = Callable[[Array, Array], Array]
+"""What a batch releases before noise, as a function of the sums and the sizes of batches."""
 ASIDE = 0.05
-"""Share of the longest movement by which one may miss what is due."""
+"""Share of the longest movement by which one may differ from the one expected."""
 MOST_BATCHES = 1024
-"""Whose movements are compared one by one."""
+"""Most batches whose movements are compared one by one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Explained:
-    """What an explanation makes of the means."""
+    """How far the means move under one explanation."""
 
     moved: float
-    """By the record, in whatever direction."""
+    """By the record, in any direction."""
     others: float
-    """By the other records along their own sum, clipped as stated."""
+    """By the other records along their sum, clipped as stated."""
 
 
 def mean_of_the_batch(signal: Signal, stated: Stated) -> Explained | None:
-    """Of clipped gradients over the number of those that were taken, without the noise."""
-    return _explained(signal, stated, signal.pair.clipped(stated.clip), _averaged)
+    """Movements if clipped gradients are divided by the number of records taken, and the noise is not."""
+    return _explained(signal, stated, signal.pair.clipped(stated.clip), _mean_release)
 
 
 def clipped_sum(signal: Signal, stated: Stated) -> Explained | None:
-    """Of gradients that are summed first; the sum is clipped then."""
-    return _explained(signal, stated, signal.pair, _shortened(stated))
+    """Movements if gradients are summed first and the sum is clipped."""
+    return _explained(signal, stated, signal.pair, _clipped_release(stated))
 
 
 def is_explained(moved: Array, signal: Signal, stated: Stated) -> str:
-    """The cause, where the sum was clipped or scaled as in a mean and all movements show it, up to a common factor.
+    """The cause that explains all movements up to a common factor: a clipped sum, or a mean over the batch.
 
-    ``moved`` has a row for each; "" where neither explains them.
+    ``moved`` has a row for each movement; the result is "" where neither explains them.
     """
-    for cause, pair, made in (
-        ("sum_clipped", signal.pair, _shortened(stated)),
-        ("sum_scaled", signal.pair.clipped(stated.clip), _averaged),
+    for cause, pair, release in (
+        ("sum_clipped", signal.pair, _clipped_release(stated)),
+        ("sum_scaled", signal.pair.clipped(stated.clip), _mean_release),
     ):
-        due = _movements(pair, stated, made)
-        if due is not None and _alike(moved, dense(pair, due)):
+        expected = _possible_movements(pair, stated, release)
+        if expected is not None and _alike(moved, dense(pair, expected)):
             return cause
     return ""
 
 
-def _alike(moved: Array, due: Array) -> bool:
-    """Whether every movement is one of those that are due, where the longest have one length."""
-    units = [rows / max(float(np.linalg.norm(rows, axis=1).max()), 1e-300) for rows in (moved, due)]
+def _alike(moved: Array, expected: Array) -> bool:
+    """Whether every movement is one of those expected, with the longest of both scaled to one length."""
+    units = [rows / max(float(np.linalg.norm(rows, axis=1).max()), 1e-300) for rows in (moved, expected)]
     apart = np.linalg.norm(units[0][:, None] - units[1][None], axis=2).min(axis=1)
     return bool(apart.max() < ASIDE)
 
 
-def _averaged(sums: Array, sizes: Array) -> Array:
+def _mean_release(sums: Array, sizes: Array) -> Array:
+    """Sums divided by the realised sizes of their batches."""
     return sums / np.maximum(sizes, 1)[:, None]
 
 
-def _shortened(stated: Stated) -> Made:
+def _clipped_release(stated: Stated) -> BatchRelease:
+    """Release whose sums are clipped to the stated bound."""
     return lambda sums, _: sums / np.maximum(1.0, np.linalg.norm(sums, axis=1) / stated.clip)[:, None]
 
 
-def _movements(pair: Pair, stated: Stated, made: Made) -> Array | None:
-    """By which the record moves what is made of a batch, a row for each batch of others; None where there are many."""
+def _possible_movements(pair: Pair, stated: Stated, release: BatchRelease) -> Array | None:
+    """The record's movement of each possible batch of others, a row each; None where there are too many."""
     try:
         batches = shared_batches(pair, rate=stated.rate, sizes_matter=True)
     except ValueError:
@@ -79,29 +81,30 @@ def _movements(pair: Pair, stated: Stated, made: Made) -> Array | None:
     if len(batches) > MOST_BATCHES:
         return None
     ends = [
-        made(batches.sums, batches.sizes) if own is None else made(batches.sums + own, batches.sizes + 1)
-        for own in (pair.removed, pair.added)
+        release(batches.sums, batches.sizes) if record is None else release(batches.sums + record, batches.sizes + 1)
+        for record in (pair.removed, pair.added)
     ]
     return ends[1] - ends[0]
 
 
 def others_at_bound(signal: Signal, stated: Stated, bound: float) -> float:
-    """How long the others' sum is, along that of the stated bound, if they are clipped to another one."""
-    return float(_sum(signal.pair.clipped(bound)) @ _toward(signal, stated))
+    """Length of the others' sum, along that of the stated bound, if they are clipped to another bound."""
+    return float(_sum(signal.pair.clipped(bound)) @ _others_direction(signal, stated))
 
 
 def _sum(pair: Pair) -> Array:
+    """Sum of the other records' gradients."""
     return np.asarray(pair.counts, float) @ pair.shared
 
 
-def _toward(signal: Signal, stated: Stated) -> Array:
-    """Where the others' sum points, in the coordinates of the span."""
-    found = _sum(signal.pair.clipped(stated.clip))
-    return found / (float(np.linalg.norm(found)) or 1.0)
+def _others_direction(signal: Signal, stated: Stated) -> Array:
+    """Direction of the others' sum, in coordinates of the span."""
+    total = _sum(signal.pair.clipped(stated.clip))
+    return total / (float(np.linalg.norm(total)) or 1.0)
 
 
-def _explained(signal: Signal, stated: Stated, pair: Pair, made: Made) -> Explained | None:
-    """None where there are too many different batches."""
+def _explained(signal: Signal, stated: Stated, pair: Pair, release: BatchRelease) -> Explained | None:
+    """Means under a given release of batches; None where there are too many different ones."""
     if signal.rounds > 1:
         return None
     try:
@@ -110,14 +113,14 @@ def _explained(signal: Signal, stated: Stated, pair: Pair, made: Made) -> Explai
         return None
     weights = np.exp(batches.log_weights)
 
-    def mean(own: Array | None) -> Array:
-        found = weights @ made(batches.sums, batches.sizes)
-        if own is None:
-            return found
-        joined = weights @ made(batches.sums + own, batches.sizes + 1)
-        return (1 - stated.rate) * found + stated.rate * joined
+    def mean(record: Array | None) -> Array:
+        absent = weights @ release(batches.sums, batches.sizes)
+        if record is None:
+            return absent
+        joined = weights @ release(batches.sums + record, batches.sizes + 1)
+        return (1 - stated.rate) * absent + stated.rate * joined
 
     without, with_record = mean(pair.removed), mean(pair.added)
     return Explained(
-        moved=float(np.linalg.norm(with_record - without)), others=float(without @ _toward(signal, stated))
+        moved=float(np.linalg.norm(with_record - without)), others=float(without @ _others_direction(signal, stated))
     )

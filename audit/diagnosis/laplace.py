@@ -1,4 +1,4 @@
-"""Where Laplace noise is claimed: whether the noise is that, and whether it is as large as the l1 movement needs."""
+"""Where Laplace noise is claimed: whether the noise is Laplace, and large enough for the movement in the l1 norm."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from scipy import special
 
 from audit.diagnosis.cause_sentences import answer
 from audit.diagnosis.noise import Array, Noise
-from audit.diagnosis.sensitivity import CLOSE, deviation, shift
+from audit.diagnosis.sensitivity import CLOSE, pooled_deviation, shift
 from audit.diagnosis.signal import Signal
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import student
 
 SAMPLE = 100_000
+"""Most draws whose law is tested."""
 SHARES = {"laplace": (0.5, 0.25), "normal": (2 / math.pi, (4 - 12 / math.pi) * 2 / math.pi)}
-"""Mean absolute value squared over the mean square, by law, and its variance times the number of draws."""
+"""By law: the square of the mean absolute value over the mean square, and its variance times the number of draws."""
 
 
 def share_of_law(centred: Array, law: str) -> tuple[float, float]:
-    """Mean absolute value squared over the mean square of noise, and the p-value of the one that its law has.
+    """The square of the noise's mean absolute value over its mean square, and its p-value under a law.
 
-    1/2 for Laplace noise and 2/pi for normal noise, with variances ``1 / (4 N)`` and ``(4 - 6 s) s / N`` by the delta
-    method. Centring the n trials of each of two sides takes ``1 / n`` of the mean square.
+    The share is 1/2 for Laplace noise and 2/pi for normal noise, with variances ``1 / (4 N)`` and ``(4 - 6 s) s / N``
+    by the delta method. Centring the n trials of each of two sides takes ``1 / n`` of the mean square.
     """
     rows = centred[:: max(1, centred.size // SAMPLE)]
     share = float(np.mean(np.abs(rows))) ** 2 / float(np.mean(rows**2)) * (1 - 2 / len(centred))
-    due, variance = SHARES[law]
-    return share, 2 * float(special.ndtr(-abs(share - due) * math.sqrt(rows.size / variance)))
+    expected, variance = SHARES[law]
+    return share, 2 * float(special.ndtr(-abs(share - expected) * math.sqrt(rows.size / variance)))
 
 
 def not_laplace(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis:
-    """Whether the noise has another share than Laplace noise has. Rotated coordinates are mixtures and say nothing."""
+    """Whether the noise is not Laplace; not asked of rotated coordinates, which are mixtures of several draws."""
     centred = np.concatenate([without.centred, with_record.centred])
     known = bool(np.any(centred)) and not without.rotated
     share, p = share_of_law(centred, "laplace") if known else (SHARES["laplace"][0], 1.0)
@@ -55,7 +56,7 @@ def not_laplace(without: Noise, with_record: Noise, *, risk: float) -> Diagnosis
 
 
 def l1_ratio(without: Noise, with_record: Noise, signal: Signal | None, *, epsilon: float, risk: float) -> Diagnosis:
-    """Scale of the noise over how far the record moves the release in the l1 norm, against 1 / epsilon.
+    """Whether the Laplace noise is too small for how far the record moves the release in the l1 norm.
 
     Laplace noise of scale b on every coordinate gives epsilon ``|D|_1 / b``. Along the signs of its gradient the record
     moves the release by ``D sign(u) <= |D|_1``; ``b = s / sqrt(2)`` with s the noise's deviation. Without a signal the
@@ -67,26 +68,28 @@ def l1_ratio(without: Noise, with_record: Noise, signal: Signal | None, *, epsil
         signs = np.sign(np.where(np.abs(signal.direction) > 1e-9, signal.direction, 0.0))
     sums = [side.outputs.astype(np.float64) @ signs for side in sides]
     moved = abs(float(sums[1].mean() - sums[0].mean()))
-    moved_error = math.sqrt(sum(float(own.var(ddof=1)) / len(own) for own in sums))
-    noise, noise_error = deviation(*sides)
+    moved_error = math.sqrt(sum(float(side_sums.var(ddof=1)) / len(side_sums) for side_sums in sums))
+    noise, noise_error = pooled_deviation(*sides)
     scale, scale_error = noise / math.sqrt(2), noise_error / math.sqrt(2)
-    due, degrees = epsilon * scale, min(map(len, sums)) - 1
+    allowed, degrees = epsilon * scale, min(map(len, sums)) - 1
     error = max(math.hypot(moved_error, epsilon * scale_error), 1e-300)
-    p = min(1.0, 2 * float(student.sf((moved - due) / error, degrees)))
+    p = min(1.0, 2 * float(student.sf((moved - allowed) / error, degrees)))
     wrong = p < risk
     measured, causes = "the Laplace noise is not shown to be smaller than the movement in the l1 norm needs", ()
     if wrong:
-        far = None if signal is None else shift(*(side.outputs.astype(np.float64) @ signal.basis.T for side in sides))
-        norms = "" if far is None else f" in the l1 norm and by {far.length:.3g} in the l2 norm"
+        movement = (
+            None if signal is None else shift(*(side.outputs.astype(np.float64) @ signal.basis.T for side in sides))
+        )
+        norms = "" if movement is None else f" in the l1 norm and by {movement.length:.3g} in the l2 norm"
         measured = (
             f"the record moves the release by {moved:.3g}{norms}; epsilon {epsilon:g} needs Laplace noise of scale "
             f"{moved / epsilon:.3g}, and it has scale {scale:.3g}"
         )
-        # that it is enough in the l2 norm may be chance: nothing excludes the others
+        # that the noise is enough for the l2 norm may be chance, so that the other causes stay
         causes = ("less_noise", "larger_bound", "not_clipped", "counted_again")
-        if far is not None:
-            reach = float(student.isf(risk / 2, degrees)) * math.hypot(far.error, epsilon * scale_error)
-            causes = ("l2_for_l1", *causes) if far.length <= (1 + CLOSE) * due + reach else causes
+        if movement is not None:
+            reach = float(student.isf(risk / 2, degrees)) * math.hypot(movement.error, epsilon * scale_error)
+            causes = ("l2_for_l1", *causes) if movement.length <= (1 + CLOSE) * allowed + reach else causes
     return answer(
         "l1_ratio",
         measured=measured,
@@ -94,5 +97,5 @@ def l1_ratio(without: Noise, with_record: Noise, signal: Signal | None, *, epsil
         p_value=p,
         risk=risk,
         assumes="Laplace noise of one scale; means are normal",
-        estimate=due / max(moved, 1e-300),
+        estimate=allowed / max(moved, 1e-300),
     )

@@ -24,7 +24,7 @@ COPIES = 2.0
 OF_NOISE = ("less_noise", "less_beside")
 
 
-def over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
+def noise_over_sensitivity(found: Movement, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
     """Noise deviation over what the record moves, against noise multiplier times clip over its clipped length.
 
     A constant divisor is in both and drops out: ``m <= q L s / (sigma C)``, by a t test with the smaller degrees of

@@ -6,76 +6,80 @@ import math
 
 import numpy as np
 
-from audit.diagnosis.asked import Asked
+from audit.diagnosis.allowed_movement import any_movement_allowed, moves_more_than_allowed, normal_movement_allowed
+from audit.diagnosis.case import Case
 from audit.diagnosis.cause_sentences import answer
-from audit.diagnosis.claim_alone import allowed_to_any, allowed_to_normal, moves_more_than_allowed
 from audit.diagnosis.clear_coordinates import clear_coordinates
 from audit.diagnosis.cut_noise import cut_noise
 from audit.diagnosis.explain.dispatch import positive
 from audit.diagnosis.noise import Array
 from audit.diagnosis.noise_and_batches import SHARE as NOISE_OF_BATCHES
-from audit.diagnosis.noise_and_batches import noise_elsewhere
+from audit.diagnosis.noise_and_batches import noise_follows_record
 from audit.diagnosis.presence import bare_values
+from audit.diagnosis.stated_settings import adds_noise, stated_law
 from audit.diagnosis.step_moves import step_moves
 from audit.diagnosis.telling_event import takes_few_values, telling_event
-from audit.diagnosis.told_by_record import adds_noise, law
-from audit.diagnosis.whole_release import about_whole_release
+from audit.diagnosis.whole_release import diagnose_whole_release
 from audit.power.less_noise import Sampled, sampled
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import ClaimPart
 
 
-def of_the_claim(asked: Asked, risk: float, *, place: int = 0, whole: bool = True) -> tuple[Diagnosis, ...]:
+def compare_with_claim(case: Case, risk: float, *, place: int = 0, whole: bool = True) -> tuple[Diagnosis, ...]:
     """What needs nothing but outputs and the claim; beside what is clear noise is not measured.
 
     Where the ``whole`` release is a number of the data plus noise, by its claim, its noise is asked about. The interval
     of the last question has two sides and only one of them accuses: it has twice its share.
     """
     try:
-        layout = asked.sides.layout()
+        layout = case.sides.layout()
     except Exception:
         # what the code cannot read is said already
         return ()
     try:
-        first, second = asked.outputs(layout.entries, place=place)
-        claim = asked.record.claim
+        first, second = case.outputs(layout.entries, place=place)
+        claim = case.record.claim
         batches, whole = sampled(claim), whole and adds_noise(claim)
         aside = NOISE_OF_BATCHES * risk if batches is not None and not whole else 0.0
-        share = (risk - aside) / (2 + whole + (asked.rounds > 1) + asked.broken)
+        share = (risk - aside) / (2 + whole + (case.rounds > 1) + case.broken)
         clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share / 2)
         clear = clear or cut_noise(first, second, risk=share)
         clear = clear or bare_values(first, second, layout=layout, risk=share)
         if clear is not None:
             return (clear,)
-        limits = {"epsilon": claim.epsilon, "delta": asked.record.report_delta}
-        event = telling_event(first, second, **limits, risk=share) if asked.broken else None
+        limits = {"epsilon": claim.epsilon, "delta": case.record.report_delta}
+        event = telling_event(first, second, **limits, risk=share) if case.broken else None
         if event is not None and takes_few_values(first, second):
             # of such a release means and deviations say little
             return (event,)
         epsilon = positive(claim.parameters.get("epsilon"))
-        noise = about_whole_release(first, second, law=law(asked.record), epsilon=epsilon, risk=share) if whole else ()
+        noise = (
+            diagnose_whole_release(first, second, law=stated_law(case.record), epsilon=epsilon, risk=share)
+            if whole
+            else ()
+        )
         if any(found.wrong for found in noise):
             return noise
         moved = moves_more_than_allowed(
             first,
             second,
-            whatever=math.inf if asked.claim is None else allowed_to_any(asked.claim),
-            normal=allowed_to_normal(claim, delta=asked.record.report_delta),
+            whatever=math.inf if case.claim is None else any_movement_allowed(case.claim),
+            normal=normal_movement_allowed(claim, delta=case.record.report_delta),
             risk=2 * share,
             rate=batches.rate if batches is not None else 1.0,
-            adds=asked.neighbours.relation == "add_remove",
+            adds=case.neighbours.relation == "add_remove",
         )
-        steps = _one_by_one(asked, first, second, batches, risk=share)
+        steps = _one_by_one(case, first, second, batches, risk=share)
         # of a later step that moves too far more is known than of all steps together
         if steps is not None and "other_steps" in steps.causes:
             return (steps, *noise)
         if moved.wrong:
             return (moved, *noise)
         # what later steps add follows the noise of earlier ones
-        one = asked.rounds > 1 or (batches is not None and batches.steps == 1)
-        together = noise_elsewhere(*first_step(asked, first, second), risk=aside) if aside and one else None
+        one = case.rounds > 1 or (batches is not None and batches.steps == 1)
+        together = noise_follows_record(*first_step(case, first, second), risk=aside) if aside and one else None
         beside = [found for found in (steps, together) if found is not None]
-        if asked.broken and not any(found.wrong for found in beside):
+        if case.broken and not any(found.wrong for found in beside):
             event = event or whole_numbers(first, second, claim)
             beside = beside if event is None else [event, *beside]
         return (*beside, moved, *noise)
@@ -103,15 +107,15 @@ def whole_numbers(first: Array, second: Array, claim: ClaimPart) -> Diagnosis | 
     )
 
 
-def _one_by_one(asked: Asked, first: Array, second: Array, batches: Sampled | None, *, risk: float) -> Diagnosis | None:
+def _one_by_one(case: Case, first: Array, second: Array, batches: Sampled | None, *, risk: float) -> Diagnosis | None:
     """Of a transcript: whether a step shows more than the claim allows one; all of it, where it names no step."""
-    if asked.rounds == 1 or asked.claim is None:
+    if case.rounds == 1 or case.claim is None:
         return None
-    of_a_step = asked.claim if batches is None else batches.one_step(batches.noise_multiplier)
-    return step_moves(first, second, rounds=asked.rounds, allowed=allowed_to_any(of_a_step), risk=risk)
+    of_a_step = case.claim if batches is None else batches.one_step(batches.noise_multiplier)
+    return step_moves(first, second, rounds=case.rounds, allowed=any_movement_allowed(of_a_step), risk=risk)
 
 
-def first_step(asked: Asked, *sides: Array) -> tuple[Array, Array]:
+def first_step(case: Case, *sides: Array) -> tuple[Array, Array]:
     """Of a transcript whose later gradients nobody knows; another release as it is."""
-    first, second = (np.asarray(side).reshape(len(side), asked.rounds, -1)[:, 0] for side in sides)
+    first, second = (np.asarray(side).reshape(len(side), case.rounds, -1)[:, 0] for side in sides)
     return first, second

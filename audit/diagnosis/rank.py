@@ -63,7 +63,7 @@ def ranked(answers: Sequence[Diagnosis], *, too_little: bool = False) -> tuple[D
     return tuple(sorted(told, key=_place))
 
 
-def without_praise(answers: Sequence[Diagnosis], lines: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
+def withdraw_right_answers(answers: Sequence[Diagnosis], lines: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     """The answers to outputs, none of them 'right' where a line says that the noise is not fresh; estimates go."""
     if not any(line.code in NO_FRESH_NOISE for line in lines):
         return tuple(answers)
@@ -76,7 +76,7 @@ def without_praise(answers: Sequence[Diagnosis], lines: Sequence[Diagnosis]) -> 
     )
 
 
-def rate_first(answers: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
+def blame_sampling(answers: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     """The answers where a replay has measured noise and sensitivity as stated: how records are taken is what is left.
 
     It looks at few batches, so that a record which some of them hold twice stays among the causes.

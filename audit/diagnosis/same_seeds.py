@@ -7,12 +7,12 @@ import math
 
 import numpy as np
 
+from audit.diagnosis.allowed_movement import looks_normal
 from audit.diagnosis.cause_sentences import OTHERS, answer
-from audit.diagnosis.claim_alone import looks_normal
 from audit.diagnosis.explained_means import is_explained
-from audit.diagnosis.noise import Array, outside
+from audit.diagnosis.noise import Array, project_out
 from audit.diagnosis.signal import dense
-from audit.diagnosis.told_noise import Told
+from audit.diagnosis.stated_noise import KnownStep
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import chi2
 from guarantees.numerics.rounding import at_least, at_most
@@ -104,7 +104,7 @@ class Movements:
 
 
 def moves_too_far(
-    found: Movements, drawn: Array, *, allowed: float, rate: float, told: Told | None = None, risk: float
+    found: Movements, drawn: Array, *, allowed: float, rate: float, step: KnownStep | None = None, risk: float
 ) -> Diagnosis | None:
     """Whether the record moves the release further than ``allowed``, in deviations of what varies in that direction.
 
@@ -124,20 +124,20 @@ def moves_too_far(
     p = len(lengths) * _chance(along, length, allowed)
     if p >= risk / 2:
         moved, others = found.different[0], np.empty((0, rows.shape[1]))
-        if told is not None and rate < 1:
+        if step is not None and rate < 1:
             # what varies with the batch, hides the noise, and looks like none
-            others = np.linalg.qr(dense(told.signal.pair, told.signal.pair.shared).T)[0].T
+            others = np.linalg.qr(dense(step.signal.pair, step.signal.pair.shared).T)[0].T
         one = len(lengths) == 1 and not found.once
-        mixture = [outside(own, others) for own in (moved, rows)]
+        mixture = [project_out(own, others) for own in (moved, rows)]
         return along_a_mixture(*mixture, allowed=allowed, risk=risk / 2) if one else None
     deviation = float(along.std(ddof=1))
     batch = "" if rate == 1 else ", when it is in the batch,"
-    too_far = _causes(found, rate, told)
-    times = 1.0 if told is None or told.stated is None else told.stated.divisor or 1.0
-    longer = told is not None and told.stated is not None and times * length > LONGER * told.signal.length
+    too_far = _causes(found, rate, step)
+    times = 1.0 if step is None or step.stated is None else step.stated.divisor or 1.0
+    longer = step is not None and step.stated is not None and times * length > LONGER * step.signal.length
     turned = ""
-    if told is not None and not told.signal.assumed and not found.once:
-        share = against(found.different[farthest], told.signal.moves)
+    if step is not None and not step.signal.assumed and not found.once:
+        share = against(found.different[farthest], step.signal.moves)
         if share > ASIDE:
             longer = True
             too_far = tuple(
@@ -202,7 +202,7 @@ def _chance(along: Array, length: float, allowed: float) -> float:
     return float(chi2.cdf(degrees * (allowed * deviation / length) ** 2, degrees))
 
 
-def _causes(found: Movements, rate: float, told: Told | None) -> tuple[str, ...]:
+def _causes(found: Movements, rate: float, step: KnownStep | None) -> tuple[str, ...]:
     """Why the record may move the release so far, the likeliest first.
 
     What is added record by record moves it by one constant. What changes with the batch is no such sum, and where the
@@ -211,8 +211,8 @@ def _causes(found: Movements, rate: float, told: Told | None) -> tuple[str, ...]
     others = OTHERS_CHANGE[rate < 1]
     of_sums = ("sum_clipped", others, "sum_scaled")
     explained = ""
-    if told is not None and told.stated is not None and not told.signal.assumed:
-        explained = is_explained(found.different, told.signal, told.stated)
+    if step is not None and step.stated is not None and not step.signal.assumed:
+        explained = is_explained(found.different, step.signal, step.stated)
     if found.several:
         return tuple(dict.fromkeys((*((explained,) if explained else ()), *of_sums)))
     causes = ("larger_bound", "clipped_apart", others)

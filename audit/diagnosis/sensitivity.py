@@ -112,7 +112,7 @@ class Movement:
         return 2 * float(special.ndtr(-abs(intercept) / max(error, 1e-300)))
 
 
-def deviation(without: Noise, with_record: Noise) -> tuple[float, float]:
+def pooled_deviation(without: Noise, with_record: Noise) -> tuple[float, float]:
     """Of the noise of both sides, and its standard error."""
     squares = np.concatenate([side.sizes**2 for side in (without, with_record)])
     noise = math.sqrt((without.variance + with_record.variance) / 2)
@@ -126,11 +126,11 @@ def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
     spans = [side.outputs.astype(np.float64) @ signal.basis.T for side in sides]
     own = signal.basis @ signal.direction
     asides = [span - np.outer(span @ own, own) for span in spans]
-    noise, noise_error = deviation(without, with_record)
+    noise, noise_error = pooled_deviation(without, with_record)
     others = without.outputs @ (signal.others / (float(np.linalg.norm(signal.others)) or 1.0))
     return Movement(
         whole=shift(*spans),
-        aside_p=apart(*asides) if _largest(asides) > ROUNDED * _largest(spans) else 1.0,
+        aside_p=equal_means_p(*asides) if _largest(asides) > ROUNDED * _largest(spans) else 1.0,
         mean=float(with_record.along.mean() - without.along.mean()),
         spread=float(rows[1].var(ddof=1) - rows[0].var(ddof=1)),
         noise=noise,
@@ -199,7 +199,7 @@ def beyond_the_scale(found: Diagnosis, scale: Diagnosis, signal: Signal) -> bool
     return bool(found.interval[1] < (1 - CLOSE) * float(explained.min()))
 
 
-def sampled(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, risk: float) -> Diagnosis:
+def taken_at_stated_rate(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, risk: float) -> Diagnosis:
     """Whether a record that moves the mean too far is taken too often: the stated rate fails, and another would do."""
     rates = Rates.of(found, signal, stated)
     wrong = beyond and rates.p_stated < risk and rates.may_explain(stated.rate, risk)
@@ -218,15 +218,15 @@ def sampled(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, ri
     )
 
 
-def apart(first: Array, second: Array) -> float:
+def equal_means_p(first: Array, second: Array) -> float:
     """Of 'the means of both sides are equal': one half of the trials chooses a direction, the other is compared."""
     halves = [(side[::2], side[1::2]) for side in (first, second)]
     direction = halves[1][0].mean(axis=0) - halves[0][0].mean(axis=0)
-    z, degrees = welch(*(side[1] @ direction for side in halves))
+    z, degrees = welch_statistic(*(side[1] @ direction for side in halves))
     return float(student.sf(z, degrees))
 
 
-def welch(first: Array, second: Array) -> tuple[float, int]:
+def welch_statistic(first: Array, second: Array) -> tuple[float, int]:
     """The t statistic of 'second is larger', and the smaller degrees of freedom; zero where nothing varies."""
     error = math.sqrt(sum(float(own.var(ddof=1)) / len(own) for own in (first, second)))
     difference = float(second.mean() - first.mean())

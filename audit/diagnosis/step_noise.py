@@ -62,7 +62,9 @@ class _Steps:
     """Steps at which every trial releases one constant, or what the step before did, shape (steps,)."""
 
 
-def about_steps(first: Array, second: Array, *, rounds: int, risk: float, unexplained: bool = False) -> Diagnosis:
+def every_step_has_noise(
+    first: Array, second: Array, *, rounds: int, risk: float, unexplained: bool = False
+) -> Diagnosis:
     """Whether a step varies, as far as earlier steps do not tell it, nearly as much as the first step does.
 
     Fresh noise is independent of all that was released before, so that no regression on earlier steps explains it: what

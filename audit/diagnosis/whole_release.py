@@ -29,7 +29,7 @@ FITS = {"laplace": "a Laplace law fits the noise", "normal": "a normal law fits 
 CAUSES = {"laplace": ("not_laplace", "cut", OTHERS), "normal": ("another_law", "cut", OTHERS)}
 
 
-def about_whole_release(
+def diagnose_whole_release(
     first: Array, second: Array, *, law: str, epsilon: float | None, risk: float
 ) -> tuple[Diagnosis, ...]:
     """Whether the noise has one scale with and without the record, the claimed law and, if Laplace, the scale due.

@@ -18,15 +18,15 @@ import distinguishers
 import guarantees
 import mechanisms
 from audit.diagnosis import after_verdict as after
-from audit.diagnosis import asked
-from audit.diagnosis.claim_alone import (
-    allowed_to_any,
-    allowed_to_normal,
-    beyond_what_was_told,
+from audit.diagnosis import case
+from audit.diagnosis.allowed_movement import (
+    any_movement_allowed,
+    claim_exceeds_stated,
     moves_more_than_allowed,
+    normal_movement_allowed,
 )
 from audit.diagnosis.signal import read_signal
-from audit.diagnosis.told_by_record import law, rows_may_be_steps, stated, to_tell
+from audit.diagnosis.stated_settings import rows_may_be_steps, stated_law, stated_numbers, what_to_state
 from audit.policies.fixed import Fixed
 from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
@@ -66,7 +66,7 @@ def test_a_violation_says_what_looks_wrong(record):
     assert record.verdict == "violation"
     (says,) = looks_wrong(record.diagnoses)
     assert "its scale depends on the dataset" in says
-    assert sum(d.risk for d in record.diagnoses) == pytest.approx(asked.SHARE * record.risk)
+    assert sum(d.risk for d in record.diagnoses) == pytest.approx(case.SHARE_AFTER_VIOLATION * record.risk)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_a_violation_says_what_looks_wrong(record):
 )
 def test_what_is_asked_of_foreign_code_has_its_share_of_the_risk(record, step):
     """Trials that repeat or depend on each other, runs on the same seeds, and numbers told: each is paid for."""
-    given = asked.Asked(record=record, mechanism=step, neighbours=PAIR, key=KEY, deadline=None, sides=Asked())
-    assert given.risk + 3 * given.aside <= asked.SHARE * record.risk * (1 + 1e-9)
+    given = case.Case(record=record, mechanism=step, neighbours=PAIR, key=KEY, deadline=None, sides=Asked())
+    assert given.risk + 3 * given.extra_risk <= case.SHARE_AFTER_VIOLATION * record.risk * (1 + 1e-9)
 
 
 @pytest.mark.long
@@ -161,7 +161,7 @@ def test_a_diagnosis_that_fails_keeps_the_record(record):
 
 def test_outputs_of_traced_code_are_drawn_for_the_diagnosis_with_keys_of_their_own(record):
     used = audit_keys(KEY)
-    questions = asked.Asked(record=record, mechanism=STEP, neighbours=PAIR, key=KEY, deadline=None, sides=Asked())
+    questions = case.Case(record=record, mechanism=STEP, neighbours=PAIR, key=KEY, deadline=None, sides=Asked())
     for place in (0, 1):
         questions.outputs(100, place=place)
     drawn = [key for keys in questions.sides.keys for key in keys]
@@ -212,18 +212,18 @@ def test_an_audit_that_stopped_early_is_diagnosed_from_as_many_outputs_as_a_whol
 
 
 def test_nominal_values_come_from_the_mechanism_or_else_from_the_claim(record):
-    assert stated(record) == (0.1, 10.0, 0.5)
+    assert stated_numbers(record) == (0.1, 10.0, 0.5)
     bare = dataclasses.replace(record, mechanism=dataclasses.replace(record.mechanism, parameters={}))
-    assert stated(bare) == (0.1, 10.0, 0.5)
+    assert stated_numbers(bare) == (0.1, 10.0, 0.5)
     unknown = dataclasses.replace(bare, claim=dataclasses.replace(bare.claim, parameters=plain({"mu": 1.0})))
-    assert stated(unknown) == (None, None, 1.0)
+    assert stated_numbers(unknown) == (None, None, 1.0)
 
 
 def test_the_law_of_the_noise_is_the_claims_or_else_the_mechanisms(record):
     bare = dataclasses.replace(record, mechanism=dataclasses.replace(record.mechanism, parameters={}))
 
     def under(claim, record=bare):
-        return law(dataclasses.replace(record, claim=claim_part(claim, 1e-5)))
+        return stated_law(dataclasses.replace(record, claim=claim_part(claim, 1e-5)))
 
     assert under(guarantees.gaussian(mu=1.0)) == "normal"
     assert under(guarantees.laplace(epsilon=1.0)) == "laplace"
@@ -235,14 +235,14 @@ def test_the_law_of_the_noise_is_the_claims_or_else_the_mechanisms(record):
 def test_the_rate_may_be_the_accountants(record):
     told = dataclasses.replace(record.claim, parameters={"sample_rate": 0.25})
     step = dataclasses.replace(record.mechanism, parameters={"clip": 0.1, "noise_multiplier": 10.0})
-    assert stated(dataclasses.replace(record, claim=told, mechanism=step)) == (0.1, 10.0, 0.25)
+    assert stated_numbers(dataclasses.replace(record, claim=told, mechanism=step)) == (0.1, 10.0, 0.25)
 
 
 def test_no_noise_is_due_where_one_output_is_made_of_several(record):
     several = dataclasses.replace(record, claim=dataclasses.replace(record.claim, times=4))
-    assert stated(several) == (None, None, 1.0)
-    assert stated(dataclasses.replace(several, releases="transcript")) == stated(record)
-    assert stated(record) != (None, None, 1.0)
+    assert stated_numbers(several) == (None, None, 1.0)
+    assert stated_numbers(dataclasses.replace(several, releases="transcript")) == stated_numbers(record)
+    assert stated_numbers(record) != (None, None, 1.0)
 
 
 def taken_too_often(seed, rows, steps=3, rate=0.75):
@@ -339,7 +339,11 @@ def test_of_a_transcript_whose_gradients_follow_its_weights_only_the_first_step_
     assert [code for code, answer in found.items() if answer.wrong] == ["step_noise"]
     risks = sum(answer.risk for answer in found.values() if answer.code != "leaks_more")
     # what found nothing to say kept its share
-    assert (1 - asked.OF_NUMBERS) * asked.SHARE * record.risk / 2 < risks <= asked.SHARE * record.risk * (1 + 1e-9)
+    assert (
+        (1 - case.SHARE_OF_STATED_NUMBERS) * case.SHARE_AFTER_VIOLATION * record.risk / 2
+        < risks
+        <= case.SHARE_AFTER_VIOLATION * record.risk * (1 + 1e-9)
+    )
 
 
 def half_of_them(seed, rows):
@@ -365,8 +369,8 @@ def test_batches_that_vary_are_a_fault_only_where_somebody_says_how_often_record
 def test_a_simulator_whose_end_adds_up_steps_is_not_held_to_the_noise_of_one(record):
     claim = dataclasses.replace(record.claim, steps=3)
     end = dataclasses.replace(record, releases="final", claim=claim, steps=None)
-    assert stated(end) == (None, None, 1.0)
-    assert stated(dataclasses.replace(end, steps=1)) == stated(record)
+    assert stated_numbers(end) == (None, None, 1.0)
+    assert stated_numbers(dataclasses.replace(end, steps=1)) == stated_numbers(record)
 
 
 @pytest.mark.parametrize("kind", ["key_used_twice", "released_without_noise", "not_clipped"])
@@ -528,7 +532,7 @@ def test_only_what_is_not_told_is_asked_for(told, missing):
         neighbours=types.SimpleNamespace(parameters={}),
         releases="update",
     )
-    assert missing in to_tell(record, gradients=True)
+    assert missing in what_to_state(record, gradients=True)
 
 
 def test_a_record_that_is_always_taken_may_be_the_cause_where_the_claim_samples():
@@ -601,7 +605,7 @@ def test_where_gradients_span_the_whole_output_the_claim_alone_is_asked_and_fewe
 
 def test_normal_noise_is_held_to_the_whole_claim():
     def allowed(claim):
-        return allowed_to_normal(claim_part(claim, 1e-5), delta=1e-5)
+        return normal_movement_allowed(claim_part(claim, 1e-5), delta=1e-5)
 
     assert allowed(guarantees.gaussian(mu=0.7)) == pytest.approx(0.7, rel=1e-6)
     pair = guarantees.epsilon_delta(epsilon=1.0, delta=1e-5)
@@ -623,10 +627,10 @@ def best_function(first, second):
 def test_no_function_of_a_release_moves_by_more_deviations_than_the_claim_allows_and_one_by_as_many(size):
     for claim, family in ((guarantees.gaussian(mu=size), norm), (guarantees.laplace(epsilon=size), laplace)):
         best = best_function(family(0.0), family(size))
-        assert best <= allowed_to_any(claim) <= 1.002 * best
+        assert best <= any_movement_allowed(claim) <= 1.002 * best
     for delta in (0.0, 0.1):
         divergence = delta + (1 - delta) * np.tanh(size / 2) ** 2
-        allowed = allowed_to_any(guarantees.epsilon_delta(epsilon=size, delta=delta))
+        allowed = any_movement_allowed(guarantees.epsilon_delta(epsilon=size, delta=delta))
         assert allowed == pytest.approx(2 * np.sqrt(divergence / (1 - divergence)), rel=2e-3)
 
 
@@ -635,7 +639,10 @@ def test_a_kept_claim_is_not_said_to_be_exceeded_by_a_release_that_is_not_normal
     rng = np.random.default_rng(5)
     sides = [(rng.laplace(size=(20_000, 1)) + moved > 0.5).astype(float) for moved in (0.0, 1.0)]
     claim = guarantees.laplace(epsilon=1.0)
-    limits = {"whatever": allowed_to_any(claim), "normal": allowed_to_normal(claim_part(claim, 1e-5), delta=1e-5)}
+    limits = {
+        "whatever": any_movement_allowed(claim),
+        "normal": normal_movement_allowed(claim_part(claim, 1e-5), delta=1e-5),
+    }
     found = moves_more_than_allowed(*sides, **limits, risk=1e-6)
     assert found.estimate == pytest.approx(0.856, abs=0.08)
     assert not found.wrong
@@ -669,7 +676,7 @@ def test_a_claim_for_what_was_told_is_not_named(record):
     def beyond(claim, rate):
         told = dataclasses.replace(record, claim=claim_part(claim, 1e-5))
         signal = read_signal(mechanisms.pair(np.eye(1, 4), np.eye(2, 4)), clip=1.0)
-        return beyond_what_was_told(told, 1.0, 2.0, rate, signal)
+        return claim_exceeds_stated(told, 1.0, 2.0, rate, signal)
 
     assert beyond(guarantees.gaussian(mu=0.5), 1.0) == ()
     step = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=2.0)

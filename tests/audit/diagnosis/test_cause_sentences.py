@@ -22,7 +22,7 @@ from audit.diagnosis.explain.findings import Explanation, Round
 from audit.diagnosis.explain.sentences import not_followed
 from audit.diagnosis.noise import Noise
 from audit.diagnosis.presence import repeated
-from audit.diagnosis.rank import rate_first
+from audit.diagnosis.rank import blame_sampling
 from audit.diagnosis.scale import depends_on_record
 from mechanisms.release import Layout
 
@@ -609,7 +609,7 @@ def test_where_a_replay_has_measured_noise_and_sensitivity_the_rate_is_what_is_l
     given = {"wrong": True, "p_value": 1e-9, "risk": 0.01, "assumes": "nothing"}
     found = answered("ratio", measured="noise over sensitivity is 0.45 of what is expected", causes=causes, **given)
     other = answered("normal", measured="the noise is not normal", causes=("another_law",), **given)
-    told, same = rate_first([found, other])
+    told, same = blame_sampling([found, other])
     assert told.causes == ("another_rate", "counted_again")
     assert told.says.startswith(
         "noise over sensitivity is 0.45 of what is expected; in a replay of the code one release"

@@ -10,8 +10,8 @@ import pytest
 import audit
 import guarantees
 import mechanisms
-from audit.diagnosis.hints import unvarying
-from audit.diagnosis.told_noise import Told
+from audit.diagnosis.hints import constant_coordinates
+from audit.diagnosis.stated_noise import KnownStep
 from mechanisms.release import PLAIN, Layout
 
 DIMENSION, RATE, NOISE = 12, 0.5, 1.0
@@ -473,8 +473,8 @@ def test_coordinates_that_never_vary_look_wrong_only_where_they_have_gradients(s
     layout = Layout(names=(PLAIN,), shapes=((12,),), rounds=None)
     for moved in (None, ~still, np.ones(12)):
         pair = mechanisms.neighbours_from_gradients(np.zeros((1, 12)), 1.0 * (still if moved is None else moved))
-        told = None if moved is None else Told.of(pair, clip=None, noise_multiplier=None, rate=1.0)
-        found = unvarying(first, second, layout=layout, told=told)
+        told = None if moved is None else KnownStep.of(pair, clip=None, noise_multiplier=None, rate=1.0)
+        found = constant_coordinates(first, second, layout=layout, step=told)
         assert found is not None
         assert found.says.startswith(says)
         assert found.wrong == (found.code == "bare") == (moved is not None and bool(np.any(moved * still)))

@@ -6,7 +6,7 @@ from checks import assert_rate_at_most
 
 import mechanisms
 from audit.diagnosis.noise import read_noise
-from audit.diagnosis.noise_and_batches import noise_beside, noise_elsewhere
+from audit.diagnosis.noise_and_batches import noise_follows_batch, noise_follows_record
 from audit.diagnosis.signal import read_signal
 
 TRIALS, WIDTH, RISK = 2000, 12, 1e-3
@@ -66,8 +66,8 @@ def answers(make, seed):
     """Of what is told the gradients, and of what is not."""
     rng = np.random.default_rng([seed, 7])
     sides = [make(rng, rows, rng.standard_normal((TRIALS, WIDTH))) for rows in (PAIR.without, PAIR.with_record)]
-    told = noise_beside(*(read_noise(side, PAIR, SIGNAL) for side in sides), SIGNAL, risk=RISK)
-    return told, noise_elsewhere(*sides, risk=RISK)
+    told = noise_follows_batch(*(read_noise(side, PAIR, SIGNAL) for side in sides), SIGNAL, risk=RISK)
+    return told, noise_follows_record(*sides, risk=RISK)
 
 
 @pytest.mark.few(4)
@@ -92,5 +92,5 @@ def test_noise_that_depends_on_the_batch_is_told(name):
 
 def test_nothing_is_said_of_a_record_that_moves_nothing():
     rng = np.random.default_rng(0)
-    assert noise_elsewhere(rng.standard_normal((200, 3)), rng.standard_normal((200, 3)), risk=RISK) is None
-    assert noise_elsewhere(np.zeros((10, 3)), np.ones((10, 3)), risk=RISK) is None
+    assert noise_follows_record(rng.standard_normal((200, 3)), rng.standard_normal((200, 3)), risk=RISK) is None
+    assert noise_follows_record(np.zeros((10, 3)), np.ones((10, 3)), risk=RISK) is None

@@ -9,9 +9,9 @@ import audit
 import guarantees
 import mechanisms
 from audit.diagnosis.distribution import cut_tails
-from audit.diagnosis.noise_ends import ends
+from audit.diagnosis.noise_ends import noise_ends_early
 from audit.diagnosis.same_seeds import Movements
-from audit.diagnosis.told_noise import Told
+from audit.diagnosis.stated_noise import KnownStep
 
 WIDTH, SIGMA = 12, 2.0
 ROWS = np.random.default_rng(3).normal(size=(2, WIDTH)).astype(np.float32)
@@ -95,12 +95,12 @@ def test_what_is_done_to_normal_noise_or_beside_it_is_none(width, told):
         moves = rng.standard_normal(width) if rng.integers(2) else np.eye(width)[0]
         moves /= np.linalg.norm(moves)
         pair = mechanisms.neighbours_from_gradients(np.ones((2, width)) / width, moves)
-        given = Told.of(pair, clip=1.0, noise_multiplier=SIGMA, rate=1.0) if told else None
+        given = KnownStep.of(pair, clip=1.0, noise_multiplier=SIGMA, rate=1.0) if told else None
         count = int(rng.integers(300, 2000))
         sides = [after(own + SIGMA * rng.standard_normal((count, width)), rng) for own in (0 * moves, moves)]
         scale = 0.1 if name == "divided" else 0.05 if "start" in name else 1.0
         moved = Movements(different=scale * moves[None], once=False)
-        said = ends(moved, sides, allowed=1 / SIGMA, told=given, risk=risk)
+        said = noise_ends_early(moved, sides, allowed=1 / SIGMA, step=given, risk=risk)
         found += [] if said is None else [name]
     assert not found
 

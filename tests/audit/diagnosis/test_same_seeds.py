@@ -6,7 +6,7 @@ from checks import assert_rate_at_most
 
 import mechanisms
 from audit.diagnosis.same_seeds import Movements, along_a_mixture, moves_too_far
-from audit.diagnosis.told_noise import Told
+from audit.diagnosis.stated_noise import KnownStep
 
 WIDTH, SEEDS, RATE, NOISE = 8, 400, 0.5, 0.1
 ROWS = 5 * np.eye(3, WIDTH) + 4
@@ -45,9 +45,9 @@ def test_a_movement_that_changes_with_the_batch_is_no_clipping_of_records(name, 
     found = Movements.of(without, with_record, rate=RATE)
     assert found is not None
     given = {"clip": 1.0, "noise_multiplier": NOISE, "rate": RATE, "divisor": divisor}
-    numbers = Told.of(PAIR, **given) if told else None
+    numbers = KnownStep.of(PAIR, **given) if told else None
     drawn = NOISE / divisor * rng.standard_normal((SEEDS, WIDTH))
-    answer = moves_too_far(found, drawn, allowed=0.5, rate=RATE, told=numbers, risk=1e-3)
+    answer = moves_too_far(found, drawn, allowed=0.5, rate=RATE, step=numbers, risk=1e-3)
     assert answer is not None
     several = cause in ("sum_clipped", "sum_scaled")
     assert found.several == several

@@ -5,7 +5,7 @@ import pytest
 from checks import assert_rate_at_most
 
 from audit.diagnosis.step_moves import step_moves
-from audit.diagnosis.step_noise import AGAIN, OF_SUMS, about_steps
+from audit.diagnosis.step_noise import AGAIN, OF_SUMS, every_step_has_noise
 
 TRIALS, STEPS, WIDTH = 300, 4, 30
 ALLOWED = 0.5
@@ -68,7 +68,9 @@ RIGHT = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_steps_with_noise_of_their_own_are_not_accused(name):
     runs, risk = 20, 1e-2
-    accused = sum(about_steps(*_sides(RIGHT[name], seed), rounds=STEPS, risk=risk).wrong for seed in range(runs))
+    accused = sum(
+        every_step_has_noise(*_sides(RIGHT[name], seed), rounds=STEPS, risk=risk).wrong for seed in range(runs)
+    )
     assert_rate_at_most(accused, runs, risk)
 
 
@@ -113,7 +115,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_the_first_step_without_noise_of_its_own_is_named(name):
     make, measured, cause = WRONG[name]
-    found = about_steps(*_sides(make, 1), rounds=STEPS, risk=1e-5)
+    found = every_step_has_noise(*_sides(make, 1), rounds=STEPS, risk=1e-5)
     assert found.wrong
     assert found.says.startswith(measured), found.says
     assert cause in found.says
@@ -124,7 +126,7 @@ def test_the_first_step_without_noise_of_its_own_is_named(name):
     [(reused, OF_SUMS), (lambda noise, batches: 9 - np.cumsum(reused(noise, batches), axis=1), AGAIN)],
 )
 def test_a_draw_that_is_used_again_is_told_from_a_schedule(make, causes):
-    assert about_steps(*_sides(make, 1), rounds=STEPS, risk=1e-5).causes == causes
+    assert every_step_has_noise(*_sides(make, 1), rounds=STEPS, risk=1e-5).causes == causes
 
 
 def of_averages(noise, batches):
@@ -156,20 +158,20 @@ def nothing_new(noise, batches):
 @pytest.mark.parametrize("make", [of_averages, averaged, fast_fall, nothing_new])
 def test_averages_momentum_and_what_is_computed_from_a_release_use_no_draw_again(make):
     for seed in range(5):
-        assert about_steps(*_sides(make, seed), rounds=STEPS, risk=1e-2).causes not in (AGAIN, OF_SUMS)
+        assert every_step_has_noise(*_sides(make, seed), rounds=STEPS, risk=1e-2).causes not in (AGAIN, OF_SUMS)
 
 
 def test_a_first_step_that_does_not_vary_says_nothing_of_others():
     noise = np.random.default_rng(0).standard_normal((TRIALS, STEPS, WIDTH))
     for still in (np.zeros_like(noise), 3 + noise * (np.arange(STEPS) > 0)[:, None]):
-        assert not about_steps(still, still, rounds=STEPS, risk=1e-5).wrong
+        assert not every_step_has_noise(still, still, rounds=STEPS, risk=1e-5).wrong
         moved = step_moves(still, still + np.eye(1, STEPS).T, rounds=STEPS, allowed=ALLOWED, risk=1e-5)
         assert not moved.wrong
         assert moved.interval is None
 
 
 def test_what_earlier_steps_foretell_is_not_said_to_vary_less():
-    found = about_steps(*_sides(RIGHT["weights under a schedule"], 5), rounds=STEPS, risk=0.01)
+    found = every_step_has_noise(*_sides(RIGHT["weights under a schedule"], 5), rounds=STEPS, risk=0.01)
     assert not found.wrong
     assert found.says == "earlier steps foretell step 4 of 4, as by a schedule or by noise used again."
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from checks import assert_rate_at_most
 
-from audit.diagnosis.claim_alone import moves_more_than_allowed
-from audit.diagnosis.whole_release import about_whole_release
+from audit.diagnosis.allowed_movement import moves_more_than_allowed
+from audit.diagnosis.whole_release import diagnose_whole_release
 from audit.trials.kept_outputs import most_looked_at
 
 RISK = 0.003
@@ -40,7 +40,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_release_of_one_number_is_told_what_is_wrong_with_its_laplace_noise(name):
     draw, codes, says = FAULTS[name]
-    found = about_whole_release(*sides(draw), law="laplace", epsilon=1.0, risk=RISK)
+    found = diagnose_whole_release(*sides(draw), law="laplace", epsilon=1.0, risk=RISK)
     assert wrong(found) == codes
     assert says in found[0].says
     assert "among others" in found[0].says
@@ -49,8 +49,8 @@ def test_a_release_of_one_number_is_told_what_is_wrong_with_its_laplace_noise(na
 
 def test_a_normal_law_is_asked_about_where_it_is_claimed_and_none_where_none_is():
     laplace = sides(lambda rng, n: rng.laplace(0, 1.0))
-    assert wrong(about_whole_release(*laplace, law="normal", epsilon=None, risk=RISK)) == ["normal"]
-    assert [one.code for one in about_whole_release(*laplace, law="any", epsilon=None, risk=RISK)] == [
+    assert wrong(diagnose_whole_release(*laplace, law="normal", epsilon=None, risk=RISK)) == ["normal"]
+    assert [one.code for one in diagnose_whole_release(*laplace, law="any", epsilon=None, risk=RISK)] == [
         "scale_by_record"
     ]
 
@@ -59,10 +59,10 @@ def test_noise_that_looks_laplace_is_asked_about_its_scale_under_a_pure_epsilon(
     """A fifth of it missing, in as many trials as are kept of one number; no scale is told of another law."""
     trials = most_looked_at(1)
     asked = {"law": "any", "epsilon": 1.0, "risk": RISK}
-    less = about_whole_release(*sides(lambda rng, n: rng.laplace(0, 0.8), trials=trials), **asked)
+    less = diagnose_whole_release(*sides(lambda rng, n: rng.laplace(0, 0.8), trials=trials), **asked)
     assert wrong(less) == ["l1_ratio"]
     assert sum(answer.risk for answer in less) <= RISK * (1 + 1e-9)
-    normal = about_whole_release(*sides(lambda rng, n: rng.normal(0, 0.5), trials=trials), **asked)
+    normal = diagnose_whole_release(*sides(lambda rng, n: rng.normal(0, 0.5), trials=trials), **asked)
     assert [answer.code for answer in normal] == ["scale_by_record"]
 
 
@@ -88,7 +88,7 @@ def test_one_number_is_said_to_move_too_far_at_most_at_the_risk():
 
 def test_discrete_releases_are_not_asked():
     bits = tuple((side > 3.5).astype(float) for side in sides(lambda rng, n: rng.laplace(0, 1.0)))
-    assert about_whole_release(*bits, law="laplace", epsilon=1.0, risk=RISK) == ()
+    assert diagnose_whole_release(*bits, law="laplace", epsilon=1.0, risk=RISK) == ()
 
 
 @pytest.mark.few(1)
@@ -100,7 +100,7 @@ def test_noise_as_claimed_is_accused_at_most_at_the_risk(law, width):
     for _ in range(300):
         noise = (rng.laplace if law == "laplace" else rng.normal)(size=(2 * trials, width))
         noise[trials:, 0] += 1.0
-        found = about_whole_release(noise[:trials], noise[trials:], law=law, epsilon=1.0, risk=0.1)
+        found = diagnose_whole_release(noise[:trials], noise[trials:], law=law, epsilon=1.0, risk=0.1)
         accused += bool(wrong(found))
     assert_rate_at_most(accused, 300, 0.1)
 
@@ -117,7 +117,7 @@ OTHER_LAWS = {
 def test_many_numbers_together_show_noise_that_is_not_normal(name):
     """Of absolute values of normal numbers the mean absolute deviation is that of normal numbers."""
     noise = OTHER_LAWS[name](RNG(2).standard_normal((2, 500, 20)))
-    found = about_whole_release(noise[0], noise[1] + 0.2, law="normal", epsilon=None, risk=RISK)
+    found = diagnose_whole_release(noise[0], noise[1] + 0.2, law="normal", epsilon=None, risk=RISK)
     assert wrong(found) == ["normal"]
     assert "is not normal" in found[0].says
     assert sum(answer.risk for answer in found) <= RISK * (1 + 1e-9)
@@ -127,5 +127,5 @@ def test_normal_numbers_that_are_correlated_are_normal():
     accused = 0
     for seed in range(100):
         noise = RNG(seed).standard_normal((2, 60, 8)) @ RNG(1).standard_normal((8, 40))
-        accused += bool(wrong(about_whole_release(noise[0], noise[1], law="normal", epsilon=None, risk=0.1)))
+        accused += bool(wrong(diagnose_whole_release(noise[0], noise[1], law="normal", epsilon=None, risk=0.1)))
     assert_rate_at_most(accused, 100, 0.1)

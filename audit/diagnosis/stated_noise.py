@@ -10,7 +10,7 @@ import numpy as np
 
 from audit.diagnosis.cause_sentences import OTHERS, answer
 from audit.diagnosis.coordinate_names import places
-from audit.diagnosis.noise import Array, Noise, outside, read_noise, seen_outside, variances
+from audit.diagnosis.noise import Array, Noise, project_out, read_noise, solve_projected_variances, variances
 from audit.diagnosis.sensitivity import CLOSE, Movement, Stated, movement
 from audit.diagnosis.signal import Signal, dense, read_signal
 from audit.record.diagnosis_answer import Diagnosis
@@ -34,7 +34,7 @@ NONE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Told:
+class KnownStep:
     """Of one step of the user's own code."""
 
     neighbours: Neighbours
@@ -52,7 +52,7 @@ class Told:
         noise_multiplier: float | None,
         rate: float,
         divisor: float | None = None,
-    ) -> Told:
+    ) -> KnownStep:
         """A ValueError where the gradients cannot be read."""
         stated = None
         if clip is not None and noise_multiplier is not None:
@@ -102,8 +102,8 @@ class _Shown:
         return float(student.sf((self.others - most * noise) / max(error, 1e-300), degrees))
 
 
-def told_noise(
-    first: Array, second: Array, told: Told, *, layout: Layout | None = None, risk: float
+def less_noise_than_stated(
+    first: Array, second: Array, told: KnownStep, *, layout: Layout | None = None, risk: float
 ) -> Diagnosis | None:
     """Whether the others' mean is more noise deviations long than clipping at the stated bound leaves room for.
 
@@ -275,9 +275,9 @@ def _has_one_scale(mask: Array, outputs: Array, signal: Signal) -> bool:
 
 def _deviation_on(mask: Array, sides: Sequence[Array], basis: Array) -> tuple[float, float]:
     """Root mean square of the noise of these coordinates, and its standard error."""
-    weights = seen_outside(mask / mask.sum(), basis, start=0.0)
+    weights = solve_projected_variances(mask / mask.sum(), basis, start=0.0)
     rows = [side - side.mean(axis=0, dtype=np.float64) for side in sides]
-    squares = np.concatenate([outside(own, basis) ** 2 @ weights for own in rows])
+    squares = np.concatenate([project_out(own, basis) ** 2 @ weights for own in rows])
     count = len(squares)
     variance = max(float(squares.sum()) / (count - len(sides)), 0.0)
     deviation = math.sqrt(variance)

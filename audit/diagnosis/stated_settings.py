@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit.diagnosis.all_questions import Law
-from audit.diagnosis.claim_alone import CLOSE, is_pure
+from audit.diagnosis.allowed_movement import CLOSE, is_pure
 from audit.diagnosis.explain.dispatch import positive, promised
 from audit.record.diagnosis_answer import NOT_TOLD, Diagnosis, not_asked
 from audit.record.record import AuditRecord, ClaimPart
@@ -30,7 +30,7 @@ DIVISORS = ("normalise_by", "divisor")
 """Settings that say by what a release is divided."""
 
 
-def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
+def stated_numbers(record: AuditRecord) -> tuple[float | None, float | None, float]:
     """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm.
 
     All are unknown where one output is made of several. A number chosen beforehand may divide them.
@@ -40,19 +40,19 @@ def stated(record: AuditRecord) -> tuple[float | None, float | None, float]:
     clip, noise = positive(clip), positive(source.get("noise_multiplier"))
     rates = (own.get("rate"), claim.get("sample_rate"), claim.get("rate"))
     rate = next((found for found in map(positive, rates) if found is not None), 1.0)
-    several = record.claim.times > 1 or (record.releases == "final" and (steps_of(record) or 1) > 1)
+    several = record.claim.times > 1 or (record.releases == "final" and (stated_steps(record) or 1) > 1)
     if clip is None or noise is None or (several and record.releases != "transcript"):
         return None, None, 1.0
     return clip, noise, min(rate, 1.0)
 
 
-def divisor_told(record: AuditRecord) -> float | None:
+def stated_divisor(record: AuditRecord) -> float | None:
     """Of the whole release, where the settings of the user's own code have one that is a number."""
     own = record.mechanism.parameters
     return next((found for found in map(positive, map(own.get, DIVISORS)) if found is not None), None)
 
 
-def law(record: AuditRecord) -> Law:
+def stated_law(record: AuditRecord) -> Law:
     """The law of the noise that the claim names, or else the mechanism; many claims name none."""
     if record.claim.name == "laplace":
         return "laplace"
@@ -60,7 +60,7 @@ def law(record: AuditRecord) -> Law:
     return "normal" if normal else "any"
 
 
-def rate_is_told(record: AuditRecord) -> bool:
+def rate_is_stated(record: AuditRecord) -> bool:
     """Whether claim or mechanism say how often a record is taken; a Gaussian claim of what was told says: always."""
     own, claim = record.mechanism.parameters, record.claim.parameters
     noise, mu = positive(own.get("noise_multiplier")), positive(claim.get("mu"))
@@ -73,7 +73,7 @@ def adds_noise(claim: ClaimPart) -> bool:
     return claim.times == 1 and claim.name != "randomised_response" and (is_pure(claim) or claim.name == "gaussian")
 
 
-def steps_of(record: AuditRecord) -> int | None:
+def stated_steps(record: AuditRecord) -> int | None:
     """Of the training, as it was counted or else as the claim counts them."""
     return record.claim.steps if record.steps is None else record.steps
 
@@ -88,12 +88,12 @@ def rows_may_be_steps(record: AuditRecord, layout: Layout) -> tuple[Diagnosis, .
     return (not_asked(ROWS.format(rows=rows.pop(), shape=shape), code=NOT_TOLD),)
 
 
-def to_tell(record: AuditRecord, *, gradients: bool, loss: bool = False) -> str:
+def what_to_state(record: AuditRecord, *, gradients: bool, loss: bool = False) -> str:
     """What to do where something is not known of the code: which of the numbers, and whether its gradients.
 
     Nothing where a pure epsilon is claimed and no number is told: clipped gradients have no such claim, as a rule.
     """
-    known, own = stated(record)[0] is not None, record.mechanism.parameters
+    known, own = stated_numbers(record)[0] is not None, record.mechanism.parameters
     numbers = ("clip", "noise_multiplier")
     if is_pure(record.claim) and all(positive(own.get(name)) is None for name in numbers):
         return ""

@@ -6,7 +6,7 @@ from checks import FALSE_FAILURE
 import audit
 import guarantees
 import mechanisms
-from audit.diagnosis.told_noise import Told, told_noise
+from audit.diagnosis.stated_noise import KnownStep, less_noise_than_stated
 from mechanisms.release import Layout
 
 WIDTH, TRIALS = 20, 1000
@@ -32,8 +32,8 @@ def answer(pair, *, deviations=1.0, scale=1.0, layout=None):
         scale * (others.sum(0) - moved * others[0] + deviations * generator.standard_normal((TRIALS, WIDTH)))
         for moved in (0, 1)
     ]
-    told = Told.of(PAIRS[pair], clip=1.0, noise_multiplier=1.0, rate=1.0)
-    return told_noise(*sides, told, layout=layout, risk=FALSE_FAILURE)
+    told = KnownStep.of(PAIRS[pair], clip=1.0, noise_multiplier=1.0, rate=1.0)
+    return less_noise_than_stated(*sides, told, layout=layout, risk=FALSE_FAILURE)
 
 
 ROWS = -np.eye(1, WIDTH) * np.ones((3, 1))
@@ -95,8 +95,8 @@ def test_noise_as_stated_beside_more_records_is_not_called_little():
         for count in (3, 4)
     ]
     pair = mechanisms.neighbours_from_gradients(rows[:3], rows[3])
-    told = Told.of(pair, clip=1.0, noise_multiplier=0.7, rate=0.25)
-    found = told_noise(*sides, told, risk=FALSE_FAILURE)
+    told = KnownStep.of(pair, clip=1.0, noise_multiplier=0.7, rate=0.25)
+    found = less_noise_than_stated(*sides, told, risk=FALSE_FAILURE)
     assert found.says.startswith("the noise has its stated deviation of 0.7, but the other records move the sum by ")
     assert found.causes[0] == "another_rate"
     assert "less_noise" not in found.causes
