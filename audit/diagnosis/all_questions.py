@@ -121,7 +121,7 @@ def diagnose(
 
 
 def _answer(question: Question, risk: float) -> Diagnosis:
-    """Ask one question; where the computation fails, record that it was not asked, not that something is wrong."""
+    """Ask one question; if the computation fails, record that it was not asked, not that something is wrong."""
     try:
         return question(risk)
     except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:

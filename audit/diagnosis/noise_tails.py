@@ -1,4 +1,4 @@
-"""Does the noise end? Pooled coordinates of outputs, streamed: a statement under an assumption, never a verdict."""
+"""Count how far the noise reaches in streamed outputs; a statement under an assumption, never a verdict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from guarantees.numerics.rounding import at_least
 from mechanisms.pairs.neighbours import Neighbours
 
 CHUNK_ENTRIES = 2**22
-"""Coordinates held at once."""
+"""Output coordinates held at once."""
 JAX_END, TORCH_END = 5.221, 5.769
 """Just above the largest float32 normals of jax.random.normal (its smallest is -5.41998) and of PyTorch's vectorised
 Box-Muller draw (sqrt(48 ln 2)): known from the generators, see docs/float-tails.md."""
@@ -37,14 +37,14 @@ ASSUMES = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TailPoint:
-    """What was counted beyond one threshold fixed beforehand, in standard deviations of the noise."""
+    """Counts beyond one threshold fixed beforehand, in standard deviations of the noise."""
 
     threshold: float
     beyond: int
     expected: float
-    """Number beyond it that a normal law gives on average."""
+    """Expected number of draws beyond it under a normal law."""
     moved: int
-    """Draws beyond it once the record has moved them: beyond ``threshold - 1 / noise_multiplier``."""
+    """Number of draws that would be beyond it if the record moved them: beyond ``threshold - 1 / noise_multiplier``."""
     delta: float
     """Lower bound on delta at the claimed epsilon."""
     delta_if_it_ends: float
@@ -62,19 +62,19 @@ class NoiseTails:
     """Median of the largest draw under a normal law."""
     points: tuple[TailPoint, ...]
     p_value: float
-    """Of 'the upper tail is that of a normal law, or heavier'."""
+    """P-value of 'the upper tail is that of a normal law, or heavier'."""
     ends: bool
     epsilon: float
     claimed_delta: float
     delta: float
-    """Largest lower bound of the points on delta at ``epsilon``."""
+    """Largest lower bound on delta at ``epsilon`` over all points."""
     risk: float
     """Half of it is spent on ``ends``, half on all deltas together."""
     assumes: str = ASSUMES
 
     @property
     def says(self) -> str:
-        """All of it in a sentence."""
+        """The result in a sentence."""
         end = "the noise ends too early" if self.ends else "no early end of the noise found"
         return (
             f"{end}: the largest of {self.draws:.3g} draws is {self.largest:.5g} standard deviations, a normal law "
@@ -163,7 +163,7 @@ def noise_tails(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counted:
-    """Draws in all, how many lie beyond each level, and the largest."""
+    """Number of draws, how many lie beyond each level, and the largest."""
 
     draws: int
     beyond: tuple[int, ...]
@@ -173,7 +173,7 @@ class Counted:
 def count_beyond(
     mechanism: Auditable, neighbours: Neighbours, levels: np.ndarray, *, draws: int, key: jax.Array
 ) -> Counted:
-    """Stream outputs without the record, a few million coordinates at a time, and count the noise beyond levels."""
+    """Stream outputs without the record, a few million coordinates at a time, and count the noise beyond each level."""
     frame, _ = span_of(neighbours)
     coordinates = frame.dimension - frame.rank
     require("neighbours", frame.basis is None, "gradients along the first coordinates", neighbours.name)
@@ -206,7 +206,7 @@ def _refuse_length(shape: tuple[int, ...], dimension: int) -> None:
 
 
 def _p_value(counted: Counted, unit: float, thresholds: np.ndarray) -> float:
-    """The largest draw and every count, each against the normal law; the smallest p-value times their number."""
+    """P-value of the largest draw and all counts under a normal law: the smallest one times their number."""
     no_larger = math.exp(counted.draws * float(special.log_ndtr(counted.largest / unit)))
     rates = special.ndtr(-thresholds)
     too_few = binom.cdf(np.array(counted.beyond[: len(thresholds)]), counted.draws, rates)
@@ -216,7 +216,7 @@ def _p_value(counted: Counted, unit: float, thresholds: np.ndarray) -> float:
 def _points(
     counted: Counted, thresholds: tuple[float, ...], *, epsilon: float, rate: float, risk: float
 ) -> tuple[TailPoint, ...]:
-    """Limits on both rates of every threshold, all together at ``risk``."""
+    """Bounds on delta at every threshold, all together at ``risk``."""
     share, total = risk / (2 * len(thresholds)), counted.draws
     without, moved = counted.beyond[: len(thresholds)], counted.beyond[len(thresholds) :]
     upper = clopper_pearson_upper(np.array(without), total, risk=share)
@@ -224,12 +224,12 @@ def _points(
     growth = float(np.expm1(min(epsilon, LARGEST_EXPONENT))) + rate
     return tuple(
         TailPoint(
-            threshold=t,
-            beyond=k,
-            expected=total * float(special.ndtr(-t)),
-            moved=m,
+            threshold=threshold,
+            beyond=beyond,
+            expected=total * float(special.ndtr(-threshold)),
+            moved=moved_beyond,
             delta=max(0.0, rate * low - growth * float(high)),
             delta_if_it_ends=rate * low,
         )
-        for t, k, m, low, high in zip(thresholds, without, moved, lower, upper, strict=True)
+        for threshold, beyond, moved_beyond, low, high in zip(thresholds, without, moved, lower, upper, strict=True)
     )

@@ -1,4 +1,4 @@
-"""What is asked of outputs where nobody tells more of the code than its claim does."""
+"""Questions about outputs where nothing is known of the code but its claim."""
 
 from __future__ import annotations
 
@@ -26,31 +26,32 @@ from audit.record.record import ClaimPart
 
 
 def compare_with_claim(case: Case, risk: float, *, place: int = 0, whole: bool = True) -> tuple[Diagnosis, ...]:
-    """What needs nothing but outputs and the claim; beside what is clear noise is not measured.
+    """Answers that need only outputs and the claim; if some coordinates carry no noise, the noise is not measured.
 
-    Where the ``whole`` release is a number of the data plus noise, by its claim, its noise is asked about. The interval
-    of the last question has two sides and only one of them accuses: it has twice its share.
+    ``whole`` allows questions about the noise of the whole release, if the claim says that it is a number of the data
+    plus noise. The interval of the movement has two sides, of which only one accuses: it has twice the share of the
+    risk.
     """
     try:
         layout = case.sides.layout()
     except Exception:
-        # what the code cannot read is said already
+        # that the code fails is reported elsewhere
         return ()
     try:
         first, second = case.outputs(layout.entries, place=place)
         claim = case.record.claim
         batches, whole = sampled(claim), whole and adds_noise(claim)
-        aside = NOISE_OF_BATCHES * risk if batches is not None and not whole else 0.0
-        share = (risk - aside) / (2 + whole + (case.rounds > 1) + case.broken)
-        clear = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share / 2)
-        clear = clear or cut_noise(first, second, risk=share)
-        clear = clear or bare_values(first, second, layout=layout, risk=share)
-        if clear is not None:
-            return (clear,)
+        batch_risk = NOISE_OF_BATCHES * risk if batches is not None and not whole else 0.0
+        share = (risk - batch_risk) / (2 + whole + (case.rounds > 1) + case.broken)
+        clear_answer = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share / 2)
+        clear_answer = clear_answer or cut_noise(first, second, risk=share)
+        clear_answer = clear_answer or bare_values(first, second, layout=layout, risk=share)
+        if clear_answer is not None:
+            return (clear_answer,)
         limits = {"epsilon": claim.epsilon, "delta": case.record.report_delta}
         event = telling_event(first, second, **limits, risk=share) if case.broken else None
         if event is not None and takes_few_values(first, second):
-            # of such a release means and deviations say little
+            # means and deviations say little about such a release
             return (event,)
         epsilon = positive(claim.parameters.get("epsilon"))
         noise = (
@@ -60,7 +61,7 @@ def compare_with_claim(case: Case, risk: float, *, place: int = 0, whole: bool =
         )
         if any(found.wrong for found in noise):
             return noise
-        moved = moves_more_than_allowed(
+        movement = moves_more_than_allowed(
             first,
             second,
             whatever=math.inf if case.claim is None else any_movement_allowed(case.claim),
@@ -69,30 +70,34 @@ def compare_with_claim(case: Case, risk: float, *, place: int = 0, whole: bool =
             rate=batches.rate if batches is not None else 1.0,
             adds=case.neighbours.relation == "add_remove",
         )
-        steps = _one_by_one(case, first, second, batches, risk=share)
-        # of a later step that moves too far more is known than of all steps together
+        steps = _single_steps(case, first, second, batches, risk=share)
+        # a later step that moves too far says more than all steps together
         if steps is not None and "other_steps" in steps.causes:
             return (steps, *noise)
-        if moved.wrong:
-            return (moved, *noise)
-        # what later steps add follows the noise of earlier ones
-        one = case.rounds > 1 or (batches is not None and batches.steps == 1)
-        together = noise_follows_record(*first_step(case, first, second), risk=aside) if aside and one else None
-        beside = [found for found in (steps, together) if found is not None]
-        if case.broken and not any(found.wrong for found in beside):
+        if movement.wrong:
+            return (movement, *noise)
+        # what later steps add depends on the noise of earlier ones
+        single_step = case.rounds > 1 or (batches is not None and batches.steps == 1)
+        correlation = (
+            noise_follows_record(*first_step(case, first, second), risk=batch_risk)
+            if batch_risk and single_step
+            else None
+        )
+        further = [found for found in (steps, correlation) if found is not None]
+        if case.broken and not any(found.wrong for found in further):
             event = event or whole_numbers(first, second, claim)
-            beside = beside if event is None else [event, *beside]
-        return (*beside, moved, *noise)
+            further = further if event is None else [event, *further]
+        return (*further, movement, *noise)
     except (ValueError, TimeoutError):
-        # too few came in time, or they do not vary
+        # too few outputs came in time, or they do not vary
         return ()
 
 
 def whole_numbers(first: Array, second: Array, claim: ClaimPart) -> Diagnosis | None:
-    """Where Laplace noise is claimed of whole numbers, and nothing else looks wrong: which claim discrete noise keeps.
+    """Remark that a Laplace claim does not hold for whole numbers, and which claim does; None where it does not apply.
 
-    Two-sided geometric noise of a pure epsilon gives likelihood ratios of ``exp(-epsilon)`` and ``exp(epsilon)`` alone,
-    which tell the sides apart better than those of Laplace noise, in between.
+    Two-sided geometric noise of a pure epsilon has only the likelihood ratios ``exp(-epsilon)`` and ``exp(epsilon)``,
+    which distinguish the sides better than Laplace noise with its ratios in between.
     """
     if claim.name != "laplace" or any(np.any(side != np.round(side)) for side in (first, second)):
         return None
@@ -107,15 +112,15 @@ def whole_numbers(first: Array, second: Array, claim: ClaimPart) -> Diagnosis | 
     )
 
 
-def _one_by_one(case: Case, first: Array, second: Array, batches: Sampled | None, *, risk: float) -> Diagnosis | None:
-    """Of a transcript: whether a step shows more than the claim allows one; all of it, where it names no step."""
+def _single_steps(case: Case, first: Array, second: Array, batches: Sampled | None, *, risk: float) -> Diagnosis | None:
+    """Whether a step of a transcript moves further than the claim allows a step (or all, if it names no step)."""
     if case.rounds == 1 or case.claim is None:
         return None
-    of_a_step = case.claim if batches is None else batches.one_step(batches.noise_multiplier)
-    return step_moves(first, second, rounds=case.rounds, allowed=any_movement_allowed(of_a_step), risk=risk)
+    step_claim = case.claim if batches is None else batches.one_step(batches.noise_multiplier)
+    return step_moves(first, second, rounds=case.rounds, allowed=any_movement_allowed(step_claim), risk=risk)
 
 
 def first_step(case: Case, *sides: Array) -> tuple[Array, Array]:
-    """Of a transcript whose later gradients nobody knows; another release as it is."""
+    """First step of a transcript whose later gradients are unknown; any other release is one step."""
     first, second = (np.asarray(side).reshape(len(side), case.rounds, -1)[:, 0] for side in sides)
     return first, second

@@ -1,4 +1,4 @@
-"""Which answer to give first, and which follow from another and are not worth saying."""
+"""Which answer to give first, and which only follow from another."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from audit.diagnosis.cause_sentences import consequence, sentence
 from audit.record.diagnosis_answer import LINE, Diagnosis
 
 SLIGHT = 0.95
+"""Ratio of noise scales, or its inverse, within which the record changes the noise only slightly."""
 
-ALONE = (
+FUNDAMENTAL = (
     "bounded",
     "bare",
     "silent",
@@ -21,10 +22,10 @@ ALONE = (
     "scale_by_trial",
     "scale_by_record",
 )
-"""Each of these changes what every later question looks at: where it is wrong, what else is wrong follows from it."""
+"""Each changes what all later questions measure: if it is wrong, other wrong answers follow from it."""
 
-EQUAL_FIRST = ("bounded", "repeated", *(code for code in ALONE if code not in ("bounded", "repeated")))
-"""The same where trials are equal."""
+EQUAL_FIRST = ("bounded", "repeated", *(code for code in FUNDAMENTAL if code not in ("bounded", "repeated")))
+"""The same order where trials are equal."""
 NO_NOISE = 1e-3
 """Share of the others' noise below which a coordinate has none."""
 KEPT_STATE = "kept_state"
@@ -37,34 +38,38 @@ EXPLAINS = {
     "tails": ("normal", "laplace"),
     "laplace": ("l1_ratio",),
 }
-"""What follows from the others, in the order in which they are said."""
+"""Codes of answers that follow from the answer with the code at the left, tried in this order."""
 
 NO_FRESH_NOISE = (f"{LINE}key_used_twice", f"{LINE}released_without_noise")
-"""Lines after which what varies from trial to trial is not the noise that the questions take it for."""
+"""Findings after which what varies between trials is not the fresh noise that the questions assume."""
 ANOTHER_RATE = "another_rate"
-OF_BATCHES = (ANOTHER_RATE, "weight_redrawn", "counted_again")
-"""Causes that a replay of few batches leaves open; the likelier first."""
+SAMPLING_CAUSES = (ANOTHER_RATE, "weight_redrawn", "counted_again")
+"""Causes that a replay of a few batches leaves open, the likelier first."""
 AS_STATED = "; in a replay of the code one release has the stated noise over what the record moves it by"
 WITHDRAWN = "not judged: a replay of the code found noise that is missing or used again, and this question takes it for"
 WITHDRAWN += " fresh noise."
 
 
 def ranked(answers: Sequence[Diagnosis], *, too_little: bool = False) -> tuple[Diagnosis, ...]:
-    """The most telling first: wrong answers that stand for themselves, those that follow, and the rest as asked.
+    """Sort the answers: wrong ones on their own, wrong ones that follow from others, then the rest as asked.
 
-    ``too_little``: the noise over the sensitivity is less than a scale that depends on the record explains.
+    ``too_little`` says that the noise over the sensitivity is smaller than a scale that depends on the record explains.
     """
     wrong = {answer.code for answer in answers if answer.wrong and not _slight(answer)}
     slight = {answer.code for answer in answers if answer.wrong and _slight(answer)}
     if "ratio" not in wrong:
         wrong |= slight
-    equal = any(answer.code == "repeated" and answer.wrong and KEPT_STATE not in answer.causes for answer in answers)
-    told = [answer if not answer.wrong else _explained(answer, wrong, equal, too_little) for answer in answers]
-    return tuple(sorted(told, key=_place))
+    trials_repeat = any(
+        answer.code == "repeated" and answer.wrong and KEPT_STATE not in answer.causes for answer in answers
+    )
+    reworded = [
+        answer if not answer.wrong else _explained(answer, wrong, trials_repeat, too_little) for answer in answers
+    ]
+    return tuple(sorted(reworded, key=_place))
 
 
 def withdraw_right_answers(answers: Sequence[Diagnosis], lines: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
-    """The answers to outputs, none of them 'right' where a line says that the noise is not fresh; estimates go."""
+    """Withdraw answers that find nothing wrong, and estimates, where a finding says that noise is not fresh."""
     if not any(line.code in NO_FRESH_NOISE for line in lines):
         return tuple(answers)
     return tuple(
@@ -77,32 +82,34 @@ def withdraw_right_answers(answers: Sequence[Diagnosis], lines: Sequence[Diagnos
 
 
 def blame_sampling(answers: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
-    """The answers where a replay has measured noise and sensitivity as stated: how records are taken is what is left.
+    """Reword answers where a replay measured noise and sensitivity as stated: only the sampling of records is left.
 
-    It looks at few batches, so that a record which some of them hold twice stays among the causes.
+    The replay sees few batches, so that a record which some of them hold twice stays among the causes.
     """
-    return tuple(_of_batches(answer) if ANOTHER_RATE in answer.causes else answer for answer in answers)
+    return tuple(_with_sampling_causes(answer) if ANOTHER_RATE in answer.causes else answer for answer in answers)
 
 
-def _of_batches(answer: Diagnosis) -> Diagnosis:
-    left = tuple(cause for cause in OF_BATCHES if cause in answer.causes)
+def _with_sampling_causes(answer: Diagnosis) -> Diagnosis:
+    """The answer with only causes that lie in the sampling."""
+    causes = tuple(cause for cause in SAMPLING_CAUSES if cause in answer.causes)
     measured = f"{answer.says.removesuffix(sentence('', answer.causes))}{AS_STATED}"
-    return dataclasses.replace(answer, says=sentence(measured, left), causes=left)
+    return dataclasses.replace(answer, says=sentence(measured, causes), causes=causes)
 
 
 def _slight(answer: Diagnosis) -> bool:
-    """A noise that the record changes by a few percent, as sums that were cut do too."""
+    """Whether the record changes the noise by only a few percent, as sums that are cut after the noise do too."""
     return answer.code == "scale_by_record" and SLIGHT < (answer.estimate or 0.0) < 1 / SLIGHT
 
 
-def _explained(answer: Diagnosis, wrong: set[str], equal: bool, too_little: bool) -> Diagnosis:
-    # equal trials are few draws of noise, of which some coordinate has less by chance; no noise at all is no chance
-    order = EQUAL_FIRST if equal else ALONE
-    if answer.code == "bare" and equal and (answer.estimate or 0.0) < NO_NOISE:
+def _explained(answer: Diagnosis, wrong: set[str], trials_repeat: bool, too_little: bool) -> Diagnosis:
+    # few draws of noise leave some coordinate with less by chance, but with none at all only by fault
+    """Reword a wrong answer as a consequence if another wrong one explains it."""
+    order = EQUAL_FIRST if trials_repeat else FUNDAMENTAL
+    if answer.code == "bare" and trials_repeat and (answer.estimate or 0.0) < NO_NOISE:
         return answer
     before = order[: order.index(answer.code)] if answer.code in order else order
     if answer.code == "scale_by_trial":
-        # it is asked of the trials that have noise
+        # this question only looks at trials that have noise
         before = tuple(code for code in before if code != "silent")
     if answer.code == "ratio" and too_little:
         before = tuple(code for code in before if code != "scale_by_record")
@@ -114,4 +121,5 @@ def _explained(answer: Diagnosis, wrong: set[str], equal: bool, too_little: bool
 
 
 def _place(answer: Diagnosis) -> int:
+    """Sort key of an answer."""
     return 2 if not answer.wrong else 1 if answer.follows else 0

@@ -1,4 +1,4 @@
-"""How large the noise is, what it was divided by, and whether that reads the dataset or the batch."""
+"""How large the noise is, what divides it, and whether that depends on the dataset or the batch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from guarantees.numerics.ranks import rank_sum_p
 from guarantees.numerics.rounding import between
 
 ERRORS = 3.0
-"""Standard errors by which sizes of trials vary more than normal noise, from which on its scale looks mixed."""
+"""Standard errors of excess variation of trial sizes from which on the noise seems to have several scales."""
 MOST_COMPARED = 500
-"""Trials whose noise is compared with each other's."""
+"""Most trials whose noise is compared pairwise."""
 PILE = 0.1
 """Share of the releases of each side from which on equal lengths are no chance."""
 SAME_LENGTH = 1e-5
-"""Relative difference of lengths that rounding explains."""
+"""Relative difference of lengths up to which they differ by rounding."""
 
 
 def noise_scale(noise: Noise, stated: Stated, *, side: str, risk: float) -> Diagnosis:
-    """Standard deviation of the noise on one side, an estimate and no test: a divisor chosen beforehand is not wrong.
+    """Estimate the standard deviation of the noise on one side; no test, as a divisor chosen beforehand is not wrong.
 
     ``sum y^2 / deviation^2`` is chi-square with one degree for each coordinate of each trial, less one a coordinate.
     """
@@ -34,15 +34,17 @@ def noise_scale(noise: Noise, stated: Stated, *, side: str, risk: float) -> Diag
     total = noise.variance * count
     low, high = (math.sqrt(total / chi2.isf(q, count)) for q in (risk / 2, 1 - risk / 2))
     found = math.sqrt(noise.variance)
-    due = f"the stated {stated.deviation:.4g} (clip times noise multiplier)"
+    stated_noise = f"the stated {stated.deviation:.4g} (clip times noise multiplier)"
     if stated.divisor not in (None, 1):
-        due = f"the stated {stated.deviation / stated.divisor:.4g} (clip times noise multiplier over the divisor)"
-    beside = "there is none" if found == 0 else f"{found * (stated.divisor or 1.0) / stated.deviation:.4g} times {due}"
+        due = stated.deviation / stated.divisor
+        stated_noise = f"the stated {due:.4g} (clip times noise multiplier over the divisor)"
+    times = found * (stated.divisor or 1.0) / stated.deviation
+    versus = "there is none" if found == 0 else f"{times:.4g} times {stated_noise}"
     return Diagnosis(
         code=f"scale_{side}",
         question=f"noise scale, side '{side}'",
         wrong=False,
-        says=f"side '{side}': the noise has standard deviation {found:.4g} ({between(low, high, '.4g')}): {beside}.",
+        says=f"side '{side}': the noise has standard deviation {found:.4g} ({between(low, high, '.4g')}): {versus}.",
         risk=0.0,
         assumes="independent normal noise of one scale",
         estimate=found,
@@ -51,22 +53,22 @@ def noise_scale(noise: Noise, stated: Stated, *, side: str, risk: float) -> Diag
 
 
 def depends_on_record(without: Noise, with_record: Noise, *, sampled: bool = False, risk: float) -> Diagnosis:
-    """Whether the noise has another scale with the record: trials' sizes compared by their ranks. [mann1947]
+    """Whether the noise has another scale with the record: sizes of trials are compared by rank. [mann1947]
 
     The unit is the trial, whose scale may vary with its batch on either side. Where batches are ``sampled`` they may be
-    what changes it, likelier so where one side's scale varies.
+    what changes it, more likely so if one side has several scales.
     """
     first, second = without.sizes, with_record.sizes
     p = rank_sum_p(first, second) if np.ptp(np.append(first, second)) > 0 else 1.0
     ratio, (low, high) = _size_ratio(first, second, risk)
     wrong = p < risk
     measured = f"with the record the noise is {ratio:.4g} times ({between(low, high, '.4g')}) as large"
-    # what the record adds of its own makes the noise larger, never smaller
+    # randomness that the record adds makes the noise larger, never smaller
     causes = ("reads_dataset",) if ratio < 1 else ("reads_dataset", "record_redrawn")
     if wrong:
-        own, other = math.sqrt(without.variance), math.sqrt(with_record.variance)
-        deviations = f"deviation {own:.3g} without it, {other:.3g} with it"
-        if low * own <= other <= high * own and not low <= 1 <= high:
+        deviation_without, deviation_with = math.sqrt(without.variance), math.sqrt(with_record.variance)
+        deviations = f"deviation {deviation_without:.3g} without it, {deviation_with:.3g} with it"
+        if low * deviation_without <= deviation_with <= high * deviation_without and not low <= 1 <= high:
             measured = f"{measured} ({deviations})"
         else:
             measured, causes = f"the record changes the law of the noise ({deviations})", ("noise_of_dataset",)
@@ -86,7 +88,7 @@ def depends_on_record(without: Noise, with_record: Noise, *, sampled: bool = Fal
 
 
 def _size_ratio(first: Array, second: Array, risk: float) -> tuple[float, tuple[float, float]]:
-    """Geometric mean size of trials with the record over that without, and Welch's interval; silent trials apart."""
+    """Ratio of the sides' geometric mean sizes of trials, and Welch's interval; trials without noise are left out."""
     logs = [np.log(sizes[sizes > 0]) for sizes in (first, second)]
     if min(map(len, logs)) < 2:
         ratio = 1.0 if not len(logs[0]) and not len(logs[1]) else math.inf if len(logs[1]) else 0.0
@@ -94,11 +96,11 @@ def _size_ratio(first: Array, second: Array, risk: float) -> tuple[float, tuple[
     if min(float(own.std()) for own in logs) < 1e-9:
         ratio = math.exp(float(logs[1].mean() - logs[0].mean()))
         return ratio, (ratio, ratio)
-    gap = float(logs[1].mean() - logs[0].mean())
+    difference = float(logs[1].mean() - logs[0].mean())
     squares = [float(own.var(ddof=1)) / len(own) for own in logs]
     degrees = sum(squares) ** 2 / sum(own**2 / (len(log) - 1) for own, log in zip(squares, logs, strict=True))
     reach = float(student.isf(risk / 2, degrees)) * math.sqrt(sum(squares))
-    return math.exp(gap), (math.exp(gap - reach), math.exp(gap + reach))
+    return math.exp(difference), (math.exp(difference - reach), math.exp(difference + reach))
 
 
 def depends_on_batch(
@@ -109,13 +111,13 @@ def depends_on_batch(
     empty: bool | None = None,
     risk: float,
 ) -> Diagnosis:
-    """Whether the noise changes scale from trial to trial: squares of a trial's coordinates are large together.
+    """Whether the noise changes scale from trial to trial, so that squares of coordinates are large together.
 
     With ``y_j`` the square of coordinate j less its mean, ``(sum y)^2 - sum y^2`` has mean zero for independent
-    coordinates of any law. Where they were rotated it is at most the sum of their excess kurtoses, and what coordinates
-    of different scales make of it; a t test of its mean over all trials. Sums of products lean to the right, where a t
-    test says 'wrong' too rarely. ``empty``: whether trials of empty batches have no noise, as noise that each record
-    brings along has none there; None where nobody knows.
+    coordinates of any law. If they were rotated it is at most the sum of their excess kurtoses, plus what coordinates
+    of different scales contribute; a t test of its mean over all trials. Sums of products are skewed to the right,
+    where a t test says 'wrong' too rarely. ``empty`` says whether trials of empty batches have no noise, as where each
+    record brings its own noise; None if unknown.
     """
     sides = (without, with_record)
     together = np.concatenate([_squares_together(side) for side in sides])
@@ -139,14 +141,14 @@ def depends_on_batch(
 
 
 def _looks_mixed(side: Noise) -> bool:
-    """Whether squared sizes of trials vary more than those of normal noise with this covariance C, ``2 tr(C^2)``."""
+    """Whether squared sizes of trials vary more than for normal noise with this covariance C, ``2 tr(C^2)``."""
     squares = np.sum(side.centred**2, axis=1)
     excess = (squares - squares.mean()) ** 2 - 2 * _squared_covariance(side.centred)
     return bool(excess.mean() > ERRORS * excess.std(ddof=1) / math.sqrt(len(excess)))
 
 
 def _one_length(without: Noise, with_record: Noise) -> str:
-    """What to say where many releases of both sides have one length and none is longer, as no fresh noise has."""
+    """Say that many releases of both sides have one length and none is longer, as never with fresh noise; else ""."""
     lengths = [np.linalg.norm(side.outputs.astype(np.float64), axis=1) for side in (without, with_record)]
     longest = max(float(own.max()) for own in lengths)
     shares = [float(np.mean(own > (1 - SAME_LENGTH) * longest)) for own in lengths]
@@ -157,7 +159,7 @@ def _one_length(without: Noise, with_record: Noise) -> str:
 
 
 def _squares_together(side: Noise) -> Array:
-    """Every trial's ``(sum y)^2 - sum y^2``, in units of the variance, less what a rotation can make of it."""
+    """Every trial's ``(sum y)^2 - sum y^2`` in units of the variance, less what a rotation can contribute."""
     squares = side.centred**2
     unit = float(squares.mean())
     if unit == 0:
@@ -173,35 +175,35 @@ def _squares_together(side: Noise) -> Array:
 
 
 def _correlated_squares(centred: Array) -> float:
-    """``2 sum C_ij^2`` over pairs of coordinates: what correlated normals add to the sum of products of squares."""
+    """``2 sum C_ij^2`` over pairs of coordinates: what correlated normals add to sums of products of squares."""
     own = float(np.sum(np.mean(centred[:MOST_COMPARED] ** 2, axis=0) ** 2))
     return max(0.0, 2 * (_squared_covariance(centred) - own))
 
 
 def _squared_covariance(centred: Array) -> float:
-    """``tr(C^2)``: the mean square of products of two trials' rows, whatever the trials' scales."""
+    """Estimate ``tr(C^2)`` by the mean squared product of two trials' rows, whatever the scales of trials."""
     products = centred[:MOST_COMPARED] @ centred[:MOST_COMPARED].T
     count = len(products)
     return (float(np.sum(products**2)) - float(np.sum(np.diag(products) ** 2))) / (count * (count - 1))
 
 
 def _whole_divisors(without: Noise, with_record: Noise, deviation: float, risk: float) -> str:
-    """Whole divisors that explain the noise of single trials: an interval for each, all together at ``risk``.
+    """Name the whole divisors that explain the noise of single trials, by intervals at ``risk`` together.
 
     ``width size^2 / (deviation / divisor)^2`` is chi-square; a number is named where it is the only one in an interval.
     """
     sizes, width = np.concatenate([without.sizes, with_record.sizes]), without.rest.shape[1]
     sizes = sizes[sizes > 0]
-    return _whole(deviation / sizes, *_reach(width, risk / (2 * len(sizes))))
+    return _listed_divisors(deviation / sizes, *_divisor_factors(width, risk / (2 * len(sizes))))
 
 
-def _reach(width: int, tail: float) -> tuple[float, float]:
-    """Factors between which a trial's divisor lies, beside the one found."""
+def _divisor_factors(width: int, tail: float) -> tuple[float, float]:
+    """Factors on the estimated divisor of a trial between which the true one lies."""
     return math.sqrt(chi2.ppf(tail, width) / width), math.sqrt(chi2.isf(tail, width) / width)
 
 
-def _whole(found: Array, low: float, high: float) -> str:
-    """Whole divisors that single trials leave no choice about."""
+def _listed_divisors(found: Array, low: float, high: float) -> str:
+    """List the divisors of trials whose interval holds exactly one whole number; "" if there are none."""
     first, last = np.ceil(found * low), np.floor(found * high)
     alone = first[(first == last) & (first >= 1)].astype(int)
     if not len(alone):

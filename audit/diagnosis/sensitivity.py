@@ -1,4 +1,4 @@
-"""How far the record moves the sum, beside the noise; where to; and at which rate it seems to be taken."""
+"""How far the record moves the sum, in which direction, beside how much noise; and at which rate it seems sampled."""
 
 from __future__ import annotations
 
@@ -16,81 +16,81 @@ from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import chi2, student
 
 CLOSE = 0.03
-"""Relative error below which a scale is called as stated."""
+"""Relative error up to which a scale counts as stated."""
 NO_MEAN = 0.01
-"""Smallest p-value at which noise is taken to have no mean of its own."""
+"""Smallest p-value at which noise is taken to have mean zero."""
 ROUNDED = 1e-6
-"""Share of the release's span below which what lies aside of a gradient is rounding."""
+"""Share of the outputs in the span below which what lies aside of a gradient is rounding."""
 ROWS = ("rows_no_gradients",)
-"""What else explains a movement aside from the gradient, where rows are taken for gradients."""
+"""Cause of a movement aside from the gradient where rows are assumed to be gradients."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stated:
-    """What the code was given."""
+    """Settings that the code was given."""
 
     clip: float
     noise_multiplier: float
     rate: float
     divisor: float | None = None
-    """Of the whole release, fixed beforehand; None where nobody says."""
+    """Divisor of the whole release, fixed beforehand; None if unknown."""
 
     @property
     def deviation(self) -> float:
-        """Of the noise on the sum."""
+        """Standard deviation of the noise on the sum."""
         return self.clip * self.noise_multiplier
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shift:
-    """How far apart the means of two sides are, and the standard error of that length."""
+    """Length of the difference between the means of two sides, and its standard error."""
 
     length: float
     error: float
 
 
 def shift(first: Array, second: Array) -> Shift:
-    """Length of the difference of two means, whatever its direction.
+    """Estimate how far apart two means are, in any direction.
 
-    With ``d`` the difference found and ``S`` its covariance, ``|d|^2 - tr S`` has the mean of the true squared length
-    and the variance ``4 d S d + 2 tr S^2`` at the true ``d``; the error of the length is that of its square over
+    With ``d`` the observed difference and ``S`` its covariance, ``|d|^2 - tr S`` has the mean of the true squared
+    length and the variance ``4 d S d + 2 tr S^2`` at the true ``d``; the error of the length is that of its square over
     twice the length.
     """
     apart = second.mean(axis=0) - first.mean(axis=0)
     covariance = sum(np.atleast_2d(np.cov(side, rowvar=False)) / len(side) for side in (first, second))
     squares = float(np.sum(covariance**2))
     length = math.sqrt(max(float(apart @ apart) - float(np.trace(covariance)), 1e-300))
-    # d as found has more along S than the true one, by tr S^2
+    # the observed d S d exceeds the true one by tr S^2 on average
     variance = max(4 * float(apart @ covariance @ apart) - 2 * squares, 2 * squares)
     return Shift(length=length, error=max(math.sqrt(variance) / (2 * length), 1e-300))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Movement:
-    """The record's mean movement of the release, whole and along its clipped gradient, and the noise it hides in."""
+    """The mean movement of the release by the record, whole and along its clipped gradient, and the noise beside it."""
 
     whole: Shift
     """In the span of all gradients, where a sum of them can move."""
     aside_p: float
-    """Of 'nothing of it goes aside from the record's clipped gradient'."""
+    """P-value of 'the movement is along the record's clipped gradient'."""
     mean: float
-    """Along it, with its sign."""
+    """Movement along that gradient, with its sign."""
     spread: float
     """Variance along it with the record, less that without."""
     noise: float
     noise_error: float
     along: float
-    """Deviation along it without the record, batches included."""
+    """Standard deviation along it without the record, batches included."""
     others: float
     """How far the other records move the mean along their own sum."""
     others_error: float
-    """Infinite where the noise has a mean of its own, which is part of it."""
+    """Standard error of that; infinite if the noise has a mean of its own, which is part of it."""
     degrees: int
     mean_rows: tuple[Array, ...]
     spread_rows: tuple[Array, ...]
 
     def times(self, divisor: float) -> Movement:
-        """What was measured, in units of the sum before it was divided."""
+        """The same in units of the sum before it was divided."""
         return dataclasses.replace(
             self,
             whole=Shift(length=self.whole.length * divisor, error=self.whole.error * divisor),
@@ -106,102 +106,104 @@ class Movement:
         )
 
     def p_value(self, slope: float, intercept: float) -> float:
-        """Of ``intercept + spread = slope mean`` around the estimates, by the spread of every trial's share."""
+        """P-value of ``intercept + spread = slope mean`` at the estimates, by every trial's contribution."""
         parts = [second - slope * first for first, second in zip(self.mean_rows, self.spread_rows, strict=True)]
         error = math.sqrt(sum(float(part.var(ddof=1)) / len(part) for part in parts))
         return 2 * float(special.ndtr(-abs(intercept) / max(error, 1e-300)))
 
 
 def pooled_deviation(without: Noise, with_record: Noise) -> tuple[float, float]:
-    """Of the noise of both sides, and its standard error."""
+    """Standard deviation of the noise of both sides, and its standard error."""
     squares = np.concatenate([side.sizes**2 for side in (without, with_record)])
     noise = math.sqrt((without.variance + with_record.variance) / 2)
     return noise, float(squares.std(ddof=1)) / math.sqrt(len(squares)) / max(2 * noise, 1e-300)
 
 
 def movement(without: Noise, with_record: Noise, signal: Signal) -> Movement:
-    """Both sides compared; every scale in the units of the release."""
+    """Compare both sides; every scale is in the release's units."""
     sides = (without, with_record)
-    rows = [side.along - side.along.mean() for side in sides]
+    along = [side.along - side.along.mean() for side in sides]
     spans = [side.outputs.astype(np.float64) @ signal.basis.T for side in sides]
-    own = signal.basis @ signal.direction
-    asides = [span - np.outer(span @ own, own) for span in spans]
+    gradient = signal.basis @ signal.direction
+    asides = [span - np.outer(span @ gradient, gradient) for span in spans]
     noise, noise_error = pooled_deviation(without, with_record)
     others = without.outputs @ (signal.others / (float(np.linalg.norm(signal.others)) or 1.0))
     return Movement(
         whole=shift(*spans),
         aside_p=equal_means_p(*asides) if _largest(asides) > ROUNDED * _largest(spans) else 1.0,
         mean=float(with_record.along.mean() - without.along.mean()),
-        spread=float(rows[1].var(ddof=1) - rows[0].var(ddof=1)),
+        spread=float(along[1].var(ddof=1) - along[0].var(ddof=1)),
         noise=noise,
         noise_error=noise_error,
-        along=float(rows[0].std(ddof=1)),
+        along=float(along[0].std(ddof=1)),
         others=float(others.mean()),
         others_error=max(float(others.std(ddof=1)) / math.sqrt(len(others)), 1e-300)
         if not _has_a_mean(without.beside)
         else math.inf,
-        degrees=min(map(len, rows)) - 1,
-        mean_rows=(-rows[0], rows[1]),
-        spread_rows=(rows[0].var(ddof=1) - rows[0] ** 2, rows[1] ** 2 - rows[1].var(ddof=1)),
+        degrees=min(map(len, along)) - 1,
+        mean_rows=(-along[0], along[1]),
+        spread_rows=(along[0].var(ddof=1) - along[0] ** 2, along[1] ** 2 - along[1].var(ddof=1)),
     )
 
 
 def _has_a_mean(noise: Array) -> bool:
-    """Whether coordinates that no record moves have another mean than zero."""
+    """Whether coordinates that no record moves have a mean other than zero."""
     squares = noise.mean(axis=0) ** 2 / np.maximum(noise.var(axis=0, ddof=1) / len(noise), 1e-300)
     return bool(chi2.sf(float(squares.sum()), len(squares)) < NO_MEAN)
 
 
 def _largest(sides: Sequence[Array]) -> float:
+    """Largest absolute number on the sides."""
     return max(float(np.abs(side).max(initial=0.0)) for side in sides)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Which rate explains how the record moves mean and variance along its gradient.
+    """Which sampling rate explains how the record moves mean and variance along its gradient.
 
     Taken with probability p, it moves the mean by ``m = p a`` and the variance by ``v = p (1 - p) a^2``: at the stated
-    rate ``v = m^2 (1 - q) / q``; with noise as due, whatever the rate, ``v = m (a - m)`` with ``a = s L / (sigma C)``.
+    rate ``v = m^2 (1 - q) / q``; if the noise is as expected, at any rate, ``v = m (a - m)`` with
+    ``a = s L / (sigma C)``.
     """
 
     found: float
-    """The rate, if the noise over the sensitivity is as due."""
+    """The rate, if the noise over the sensitivity is as expected."""
     p_stated: float
     p_found: float
 
     @classmethod
-    def of(cls, found: Movement, signal: Signal, stated: Stated) -> Rates:
-        """Both hypotheses tested."""
-        mean, odds = found.mean, (1 - stated.rate) / stated.rate
-        due = found.noise * signal.length / stated.deviation
+    def of(cls, movement: Movement, signal: Signal, stated: Stated) -> Rates:
+        """Test both hypotheses."""
+        mean, odds = movement.mean, (1 - stated.rate) / stated.rate
+        expected = movement.noise * signal.length / stated.deviation
         return cls(
-            found=mean / max(due, 1e-300),
-            p_stated=found.p_value(2 * mean * odds, found.spread - mean**2 * odds),
-            p_found=found.p_value(due - 2 * mean, found.spread - mean * (due - mean)),
+            found=mean / max(expected, 1e-300),
+            p_stated=movement.p_value(2 * mean * odds, movement.spread - mean**2 * odds),
+            p_found=movement.p_value(expected - 2 * mean, movement.spread - mean * (expected - mean)),
         )
 
     def may_explain(self, rate: float, risk: float) -> bool:
-        """Whether a larger rate is not ruled out."""
+        """Whether a rate above the stated one is possible."""
         return rate < 1 and self.p_found >= risk and rate < self.found < 1 + CLOSE
 
 
-def beyond_the_scale(found: Diagnosis, scale: Diagnosis, signal: Signal) -> bool:
-    """Whether noise over sensitivity is less than a divisor of the whole release explains, which the record changes.
+def beyond_the_scale(ratio: Diagnosis, scale: Diagnosis, signal: Signal) -> bool:
+    """Whether noise over sensitivity is smaller than a divisor that the record changes explains.
 
-    Such a divisor scales the other records' sum with the noise, and moves it: ``|r (others + moves) - others|`` is due
+    Such a divisor scales the other records' sum with the noise, and so moves it: by ``|r (others + moves) - others|``
     where the noise with the record is r times as large.
     """
-    if not (found.wrong and scale.wrong) or found.interval is None:
+    if not (ratio.wrong and scale.wrong) or ratio.interval is None:
         return False
     scales = np.array([*(scale.interval or ()), scale.estimate or 1.0])
     moved = np.linalg.norm(np.outer(scales, signal.others + signal.moves) - signal.others, axis=1)
     explained = signal.length * np.sqrt((1 + scales**2) / 2) / np.maximum(moved, 1e-300)
-    return bool(found.interval[1] < (1 - CLOSE) * float(explained.min()))
+    return bool(ratio.interval[1] < (1 - CLOSE) * float(explained.min()))
 
 
-def taken_at_stated_rate(found: Movement, signal: Signal, stated: Stated, *, beyond: bool, risk: float) -> Diagnosis:
-    """Whether a record that moves the mean too far is taken too often: the stated rate fails, and another would do."""
-    rates = Rates.of(found, signal, stated)
+def taken_at_stated_rate(movement: Movement, signal: Signal, stated: Stated, *, beyond: bool, risk: float) -> Diagnosis:
+    """Whether a record that moves the mean too far is taken too often: the stated rate fails and a larger one fits."""
+    rates = Rates.of(movement, signal, stated)
     wrong = beyond and rates.p_stated < risk and rates.may_explain(stated.rate, risk)
     return answer(
         "rate",
@@ -219,7 +221,7 @@ def taken_at_stated_rate(found: Movement, signal: Signal, stated: Stated, *, bey
 
 
 def equal_means_p(first: Array, second: Array) -> float:
-    """Of 'the means of both sides are equal': one half of the trials chooses a direction, the other is compared."""
+    """P-value of 'the means of both sides are equal': half of the trials chooses a direction for the other half."""
     halves = [(side[::2], side[1::2]) for side in (first, second)]
     direction = halves[1][0].mean(axis=0) - halves[0][0].mean(axis=0)
     z, degrees = welch_statistic(*(side[1] @ direction for side in halves))
@@ -227,8 +229,8 @@ def equal_means_p(first: Array, second: Array) -> float:
 
 
 def welch_statistic(first: Array, second: Array) -> tuple[float, int]:
-    """The t statistic of 'second is larger', and the smaller degrees of freedom; zero where nothing varies."""
-    error = math.sqrt(sum(float(own.var(ddof=1)) / len(own) for own in (first, second)))
+    """Welch's t statistic of 'second is larger', and the smaller degrees of freedom; 0 where nothing varies."""
+    error = math.sqrt(sum(float(values.var(ddof=1)) / len(values) for values in (first, second)))
     difference = float(second.mean() - first.mean())
     scale = float(np.abs(np.append(first, second)).max())
     if abs(difference) <= 1e-9 * scale:

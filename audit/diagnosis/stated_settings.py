@@ -1,4 +1,4 @@
-"""What a record tells a diagnosis: clipping norm, noise, rate, steps, and what nobody has told."""
+"""What the record states of one step (clipping norm, noise, rate, divisor, steps), and what it leaves unstated."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ SEVERAL_STEPS = (
     "released. So noise, clipping, divisor and rate of one step are not judged, and any of them may be wrong. To check "
     "them one by one, audit one step with releases='update'."
 )
-"""What is said of an output in which steps are added up."""
+"""Said of an output that sums several steps."""
 FIRST_STEP = (
     "gradients of later steps depend on what earlier steps released, so only those of the first step are known. "
     "Of all {rounds} steps it is asked whether each has noise of its own; the other answers are about the first."
 )
-"""What is said of a transcript whose gradients nobody knows after its first step."""
+"""Said of a transcript whose gradients are unknown after the first step."""
 ROWS = (
     "the release has {rows} rows (shape {shape}) and is judged as one step's. If they are the steps of a training, say "
     "releases='transcript' where the mechanism is made: then each step is compared with those before it."
 )
-"""What is said of a table that may be a transcript, where no cause was found."""
+"""Said of a table that may be a transcript, if no cause was found."""
 
 DIVISORS = ("normalise_by", "divisor")
-"""Settings that say by what a release is divided."""
+"""Names of settings that hold the divisor of a release."""
 
 
 def stated_numbers(record: AuditRecord) -> tuple[float | None, float | None, float]:
-    """Clipping norm, noise multiplier and rate: the mechanism's own, or else the claim's on the neighbours' norm.
+    """Clipping norm, noise multiplier and rate: the mechanism's own or, by default, the claim's at the pair's norm.
 
-    All are unknown where one output is made of several. A number chosen beforehand may divide them.
+    All are unknown if one output combines several steps. A divisor chosen beforehand may scale them.
     """
     own, claim, pair = record.mechanism.parameters, record.claim.parameters, record.neighbours.parameters
     source, clip = (own, own.get("clip")) if positive(own.get("noise_multiplier")) else (claim, pair.get("clip"))
@@ -47,13 +47,13 @@ def stated_numbers(record: AuditRecord) -> tuple[float | None, float | None, flo
 
 
 def stated_divisor(record: AuditRecord) -> float | None:
-    """Of the whole release, where the settings of the user's own code have one that is a number."""
+    """Divisor of the whole release, if the settings of the user's own code name one."""
     own = record.mechanism.parameters
     return next((found for found in map(positive, map(own.get, DIVISORS)) if found is not None), None)
 
 
 def stated_law(record: AuditRecord) -> Law:
-    """The law of the noise that the claim names, or else the mechanism; many claims name none."""
+    """The law of the noise that the claim names or, by default, the mechanism; many claims name none."""
     if record.claim.name == "laplace":
         return "laplace"
     normal = promised(record.claim) or positive(record.mechanism.parameters.get("noise_multiplier"))
@@ -61,26 +61,25 @@ def stated_law(record: AuditRecord) -> Law:
 
 
 def rate_is_stated(record: AuditRecord) -> bool:
-    """Whether claim or mechanism say how often a record is taken; a Gaussian claim of what was told says: always."""
+    """Whether claim or mechanism state a sampling rate; a Gaussian claim of the stated noise means: always sampled."""
     own, claim = record.mechanism.parameters, record.claim.parameters
     noise, mu = positive(own.get("noise_multiplier")), positive(claim.get("mu"))
-    whole = record.releases == "update" and noise is not None and mu is not None and mu * noise > 1 - CLOSE
-    return whole or bool(own.get("rate") or {"rate", "sample_rate"} & claim.keys())
+    no_sampling = record.releases == "update" and noise is not None and mu is not None and mu * noise > 1 - CLOSE
+    return no_sampling or bool(own.get("rate") or {"rate", "sample_rate"} & claim.keys())
 
 
 def adds_noise(claim: ClaimPart) -> bool:
-    """Whether a release that keeps the claim is, as a rule, a number of the data plus noise: nothing is sampled."""
+    """Whether a release that keeps the claim is usually a number of the data plus noise, without sampling."""
     return claim.times == 1 and claim.name != "randomised_response" and (is_pure(claim) or claim.name == "gaussian")
 
 
 def stated_steps(record: AuditRecord) -> int | None:
-    """Of the training, as it was counted or else as the claim counts them."""
+    """Number of steps of the training, as counted or, by default, as claimed."""
     return record.claim.steps if record.steps is None else record.steps
 
 
 def rows_may_be_steps(record: AuditRecord, layout: Layout) -> tuple[Diagnosis, ...]:
-    """That the rows of the user's own release may be steps, where it is judged as one and each of its arrays has as
-    many."""
+    """Remark that the rows of a release judged as one step may be steps, if all its arrays have equally many."""
     rows = {shape[0] if len(shape) > 1 else 1 for shape in layout.shapes}
     if record.releases not in ("", "update") or len(rows) > 1 or rows == {1}:
         return ()
@@ -89,20 +88,20 @@ def rows_may_be_steps(record: AuditRecord, layout: Layout) -> tuple[Diagnosis, .
 
 
 def what_to_state(record: AuditRecord, *, gradients: bool, loss: bool = False) -> str:
-    """What to do where something is not known of the code: which of the numbers, and whether its gradients.
+    """Advise which settings to state, and whether to give the gradients, so that more can be checked.
 
-    Nothing where a pure epsilon is claimed and no number is told: clipped gradients have no such claim, as a rule.
+    "" where a pure epsilon is claimed and no setting is given: clipped gradients usually have no such claim.
     """
     known, own = stated_numbers(record)[0] is not None, record.mechanism.parameters
     numbers = ("clip", "noise_multiplier")
     if is_pure(record.claim) and all(positive(own.get(name)) is None for name in numbers):
         return ""
-    untold = [f"{name}=" for name in numbers if not known and positive(own.get(name)) is None]
+    missing = [f"{name}=" for name in numbers if not known and positive(own.get(name)) is None]
     if gradients:
-        untold.append(f"gradients= (a function of the dataset{'; loss= is enough' if loss else ''})")
-    if not untold:
+        missing.append(f"gradients= (a function of the dataset{'; loss= is enough' if loss else ''})")
+    if not missing:
         return ""
-    *others, last = untold
+    *others, last = missing
     what = f"{', '.join(others)} and {last}" if others else last
     return (
         f"If the release is a noisy sum of clipped gradients or updates, pass {what} to have the noise, the clipping "

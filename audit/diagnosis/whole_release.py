@@ -1,4 +1,4 @@
-"""Releases of which no number carries noise alone: all that varies from trial to trial is taken for noise."""
+"""Releases of which no number carries noise alone: all variation between trials is taken for noise."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NO_BATCHES = "the release is what the data give plus noise, and no batches are d
 DISTINCT = 0.9
 """Share of different values below which a release is discrete, and its spread depends on its mean."""
 LOOKS_LAPLACE = 0.01
-"""Smallest p-value of Laplace noise at which it is taken for that."""
+"""Smallest p-value of Laplace noise at which the noise is assumed to be Laplace."""
 MOST_POOLED = 256
-"""Numbers of a release whose moments are taken together."""
+"""Most numbers of a release whose moments are pooled."""
 MOST_NUMBERS = 16
-"""Numbers of a release whose law is asked about one by one."""
+"""Most numbers of a release whose law is tested one by one."""
 FITS = {"laplace": "a Laplace law fits the noise", "normal": "a normal law fits the noise"}
 CAUSES = {"laplace": ("not_laplace", "cut", OTHERS), "normal": ("another_law", "cut", OTHERS)}
 
@@ -32,11 +32,11 @@ CAUSES = {"laplace": ("not_laplace", "cut", OTHERS), "normal": ("another_law", "
 def diagnose_whole_release(
     first: Array, second: Array, *, law: str, epsilon: float | None, risk: float
 ) -> tuple[Diagnosis, ...]:
-    """Whether the noise has one scale with and without the record, the claimed law and, if Laplace, the scale due.
+    """Whether the noise has one scale on both sides, the claimed law and, if Laplace, the required scale.
 
-    The questions share ``risk`` evenly. A release of more than one number is not asked about the last: signs of the
-    movement are not known. Where the claim is a pure epsilon and names no law, noise that looks Laplace is asked about
-    it. Nothing is asked of discrete releases.
+    The questions share ``risk`` evenly. The last is not asked of releases of several numbers, whose signs of movement
+    are unknown. If the claim is a pure epsilon and names no law, it is asked of noise that looks Laplace. Nothing is
+    asked of discrete releases.
     """
     sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
     if any(len(np.unique(column)) < DISTINCT * len(column) for side in sides for column in side.T):
@@ -49,36 +49,39 @@ def diagnose_whole_release(
     answers = [depends_on_record(without, with_record, risk=share)]
     centred = np.concatenate([without.centred, with_record.centred])
     if law in SHARES:
-        answers.append(_of_law(without, with_record, law, risk=share))
+        answers.append(_follows_law(without, with_record, law, risk=share))
     if one_number and epsilon is not None and (law == "laplace" or share_of_law(centred, "laplace")[1] > LOOKS_LAPLACE):
         answers.append(l1_ratio(without, with_record, None, epsilon=epsilon, risk=share))
     return ranked([_with_others(found) for found in answers])
 
 
-def _of_law(without: Noise, with_record: Noise, law: str, *, risk: float) -> Diagnosis:
-    """Of a normal law two questions, half of the risk each, and the answer that is wrong; of another law one."""
+def _follows_law(without: Noise, with_record: Noise, law: str, *, risk: float) -> Diagnosis:
+    """Whether the noise follows the law; for a normal law by two questions, half of the risk each."""
     sides = (without.centred, with_record.centred)
     if law != "normal":
-        return _another_law(np.concatenate(sides), law, risk=risk)
-    one, two = _another_law(np.concatenate(sides), law, risk=risk / 2), _other_moments(sides, risk=risk / 2)
-    told = two if two.wrong and not one.wrong else one
-    return dataclasses.replace(told, p_value=min(1.0, 2 * told.p_value), risk=risk)
+        return _share_of_another_law(np.concatenate(sides), law, risk=risk)
+    by_share, by_moments = (
+        _share_of_another_law(np.concatenate(sides), law, risk=risk / 2),
+        _other_moments(sides, risk=risk / 2),
+    )
+    given = by_moments if by_moments.wrong and not by_share.wrong else by_share
+    return dataclasses.replace(given, p_value=min(1.0, 2 * given.p_value), risk=risk)
 
 
-def _another_law(centred: Array, law: str, *, risk: float) -> Diagnosis:
-    """The number whose noise fits the law worst, which pays for all that are looked at."""
+def _share_of_another_law(centred: Array, law: str, *, risk: float) -> Diagnosis:
+    """Whether the number whose noise fits the law worst has another law; it pays for all that are tested."""
     columns = centred.T[:MOST_NUMBERS]
     found = [share_of_law(column, law) for column in columns]
-    at = min(range(len(found)), key=lambda place: found[place][1])
-    share, p = math.sqrt(found[at][0]), min(1.0, len(found) * found[at][1])
-    due = math.sqrt(SHARES[law][0])
+    worst = min(range(len(found)), key=lambda place: found[place][1])
+    share, p = math.sqrt(found[worst][0]), min(1.0, len(found) * found[worst][1])
+    expected = math.sqrt(SHARES[law][0])
     name = {"laplace": "Laplace", "normal": "normal"}[law]
-    where = f" of coordinate {at}" if len(found) > 1 else ""
+    where = f" of coordinate {worst}" if len(found) > 1 else ""
     measured = FITS[law]
     if p < risk:
         measured = (
             f"the noise{where} is not {name} (its mean absolute value is {share:.3g} of its root mean square, and "
-            f"{due:.3g} is expected)"
+            f"{expected:.3g} is expected)"
         )
     return answer(
         law,
@@ -93,13 +96,13 @@ def _another_law(centred: Array, law: str, *, risk: float) -> Diagnosis:
 
 
 def _other_moments(sides: Sequence[Array], *, risk: float) -> Diagnosis:
-    """Whether skewness or kurtosis of all coordinates together are not those of normal noise, half of the risk each.
+    """Whether pooled skewness or kurtosis are not those of normal noise, half of the risk each.
 
-    With ``He3`` and ``He4`` the polynomials of Hermite, their means over a trial's coordinates, each over its own
+    With ``He3`` and ``He4`` the Hermite polynomials, their means over a trial's coordinates, each over its own
     deviation, have mean zero over the trials, however the coordinates are correlated.
     """
     step = -(-sides[0].shape[1] // MOST_POOLED)
-    rows = np.concatenate([own[:, ::step] / np.maximum(own[:, ::step].std(axis=0), 1e-300) for own in sides])
+    rows = np.concatenate([side[:, ::step] / np.maximum(side[:, ::step].std(axis=0), 1e-300) for side in sides])
     count, width = rows.shape
     hermite = {
         "skewness": (rows**3 - 3 * rows, 0.0, 6.0),
@@ -107,10 +110,10 @@ def _other_moments(sides: Sequence[Array], *, risk: float) -> Diagnosis:
         "excess kurtosis": (rows**4 - 6 * rows**2 + 3, -6 / (count / len(sides) + 1), 24.0),
     }
     means, p = [], 1.0
-    for name, (values, due, variance) in hermite.items():
-        each = values.mean(axis=1)
-        mean = float(each.mean()) - due
-        error = max(float(each.std(ddof=1)), math.sqrt(variance / width)) / math.sqrt(count)
+    for name, (values, expected, variance) in hermite.items():
+        by_trial = values.mean(axis=1)
+        mean = float(by_trial.mean()) - expected
+        error = max(float(by_trial.std(ddof=1)), math.sqrt(variance / width)) / math.sqrt(count)
         means.append(f"{name} {mean:.2g}")
         p = min(p, 4 * float(student.sf(abs(mean) / error, count - 1)))
     wrong, causes = p < risk, CAUSES["normal"]
@@ -126,7 +129,7 @@ def _other_moments(sides: Sequence[Array], *, risk: float) -> Diagnosis:
 
 
 def _with_others(found: Diagnosis) -> Diagnosis:
-    """Of a release that nothing else is known of, no list of causes is complete."""
+    """Add "others" to the causes: little is known of such a release, so that no list of causes is complete."""
     assumes = found.assumes if NO_BATCHES in found.assumes else f"{found.assumes}; {NO_BATCHES}"
     if not found.causes or OTHERS in found.causes:
         return dataclasses.replace(found, assumes=assumes)
