@@ -27,10 +27,10 @@ from audit.trials.agreement import require_agreement
 from audit.trials.both_sides import Auditable, is_foreign, steps_taken
 from audit.trials.disk_cache import kept_in_sessions
 from audit.trials.execution import USUAL, Execution
-from audit.trials.fit_trials import counted, learn
+from audit.trials.fit_trials import draw_counter, learn
 from audit.trials.keys import audit_keys, require_key
 from audit.trials.repeats import Repeats
-from audit.trials.session_progress import told_in_sessions
+from audit.trials.session_progress import shown_in_sessions
 from audit.trials.source import LAST_TRIAL, StaleCountsError, Tally, part_of, scores_in_time
 from audit.trials.user_code_errors import contained, without_our_frames
 from audit.verdict.verdict import VERDICTS, Verdict
@@ -45,7 +45,7 @@ from mechanisms.pairs.neighbours import Neighbours
 
 
 @without_our_frames
-@told_in_sessions
+@shown_in_sessions
 @kept_in_sessions()
 @contained()
 @checked
@@ -149,7 +149,7 @@ def run_audit(
     fitted: list[np.ndarray] = []
 
     def fit_scores(count: int) -> tuple[np.ndarray, np.ndarray]:
-        drew = counted(execution.fitting, 2 * (count // 2))
+        drew = draw_counter(execution.fitting, 2 * (count // 2))
         drawn = scores_in_time(*fit_sides, trials_per_side=count // 2, deadline=part_of(deadline), drew=drew)
         fitted[:] = drawn
         return drawn

@@ -1,4 +1,4 @@
-"""Whether the counts of a program agree with the scores of its own trials.
+"""Check that the counts of a program agree with the scores of its own trials.
 
 A compilation cache that hands out the wrong program, or a device that fails, makes counts that look like any others.
 Fit trials have been scored one by one before: counting them again, by the program that judges, costs one chunk.
@@ -12,13 +12,14 @@ from audit.trials.source import Source, WrongCountsError
 
 FEWEST_COMPARED = 20
 ROUNDING = 1e-3
-"""Of the largest score: two programs round differently, so a score this near to an edge may be counted either way."""
+"""Share of the largest score: two programs round differently, so a score this near to an edge may fall on either
+side."""
 TOLERATED = 0.25
-"""Share of the trials that may disagree: rounding moves a few over an edge, a wrong program moves most of them."""
+"""Share of the trials that may disagree: rounding moves a few over an edge, a wrong program most of them."""
 
 
 def require_agreement(side: Source, scores: np.ndarray, edges: np.ndarray, *, name: str) -> None:
-    """Count the first fit trials, whose scores (trials, members) are known, and refuse counts that they contradict."""
+    """Count the first fit trials, whose scores (trials, members) are known, and refuse counts that contradict them."""
     known = scores[: side.chunk]
     if len(known) < FEWEST_COMPARED:
         return
@@ -38,4 +39,6 @@ def require_agreement(side: Source, scores: np.ndarray, edges: np.ndarray, *, na
 def _at_most(scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """How many scores of each member lie at or below each edge."""
     pairs = zip(np.sort(scores.T, axis=1), edges, strict=True)
-    return np.stack([np.searchsorted(own, row, side="right") for own, row in pairs])
+    return np.stack(
+        [np.searchsorted(member_scores, member_edges, side="right") for member_scores, member_edges in pairs]
+    )

@@ -1,4 +1,4 @@
-"""The one place where trials come from: mechanisms that JAX traces and foreign code look the same from here on."""
+"""The one source of trials: from here on, mechanisms that JAX traces and foreign code look the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from audit.trials.foreign import ForeignSides
-from audit.trials.source import Drew, Scored, unheard
+from audit.trials.source import DrawListener, Scored, ignore_draws
 from audit.trials.traced import TracedSides
 from audit.trials.user_code_errors import blamed
 from distinguishers.contract import Distinguisher
@@ -20,7 +20,7 @@ from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
 Auditable = Mechanism | BatchMechanism
-"""Whatever releases: traced by JAX, or foreign."""
+"""Whatever can be audited: a mechanism that JAX traces, or foreign code."""
 
 
 class BothSides(Protocol):
@@ -36,7 +36,7 @@ class BothSides(Protocol):
         ...
 
     def layout(self) -> Layout:
-        """What the outputs are made of, the same on both sides; scores read their flat view."""
+        """Layout of the outputs, the same on both sides; scores read their flat view."""
         ...
 
     def outputs(
@@ -46,12 +46,12 @@ class BothSides(Protocol):
         *,
         size: int,
         deadline: float | None = None,
-        drew: Drew = unheard,
+        drew: DrawListener = ignore_draws,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Full outputs of ``trials`` per side, at most ``size`` at a time; fewer where the deadline passes.
 
-        ``keys`` are those without and with the record; ``drew`` is told how many more were drawn, of either side and
-        from any thread.
+        ``keys`` are those without and with the record; ``drew`` is called with the number of each part drawn, of either
+        side and from any thread.
         """
         ...
 
@@ -70,24 +70,24 @@ class BothSides(Protocol):
 
 
 def is_foreign(mechanism: Auditable) -> bool:
-    """Whether JAX cannot trace it: its code may do anything, and only its author knows on what it depends."""
+    """Whether JAX cannot trace the mechanism: its code may do anything, and depend on anything."""
     return not isinstance(mechanism, Mechanism)
 
 
 def both_sides(
     mechanism: Auditable | Callable[[jax.Array, Any], Any], neighbours: Neighbours, *, workers: int | None = None
 ) -> BothSides:
-    """Where the trials of this mechanism on this pair come from; ``workers`` is the most that foreign code may have."""
+    """The source of trials of this mechanism on this pair; ``workers`` limits those of foreign code."""
     step = as_mechanism(mechanism)
     if isinstance(step, Mechanism):
         return TracedSides(mechanism=step, neighbours=neighbours)
     return ForeignSides(step, neighbours, workers=step.workers if workers is None else min(workers, step.workers))
 
 
-def steps_taken(step: Auditable, neighbours: Neighbours, both: BothSides) -> int | None:
-    """Steps of a training: as the mechanism says, or as a transcript shows."""
+def steps_taken(step: Auditable, neighbours: Neighbours, sides: BothSides) -> int | None:
+    """Number of steps of a training, as the mechanism says or a transcript shows."""
     if step.releases == "update":
         return 1
     with blamed(f"{step.name!r} failed on the side 'without'") if is_foreign(step) else contextlib.nullcontext():
-        told = step.steps_on(neighbours.without)
-    return both.layout().rounds if told is None and step.kind == "transcript" else told
+        stated = step.steps_on(neighbours.without)
+    return sides.layout().rounds if stated is None and step.kind == "transcript" else stated

@@ -1,4 +1,4 @@
-"""Trials drawn by the workers of a cluster, through Dask Distributed: ranges of trial numbers out, counts back."""
+"""Draw trials on the workers of a Dask cluster: ranges of trial numbers go out, counts come back."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ import numpy as np
 from audit.trials import remote
 from audit.trials.both_sides import Auditable, BothSides, both_sides
 from audit.trials.remote import REMEDY, Ask, Expected, Key, Payload, UnlikeWorkerError
-from audit.trials.source import Drew, OneSide, Source, complete, joined, unheard
+from audit.trials.source import DrawListener, OneSide, Source, complete, ignore_draws, joined
 from audit.trials.versions import differences, versions
 from distinguishers.contract import Distinguisher
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
 PIECES = 2
-"""Ranges of one side that a worker gets of every count: a slow worker then delays the others less."""
+"""Ranges of one side per worker and count: with more than one, a slow worker delays the others less."""
 START_SECONDS = 120.0
-"""What workers may take to join."""
+"""Time that workers may take to join."""
 EMPTY_SECONDS = 60.0
-"""How long a run waits while no worker is left, as when all are being started again."""
+"""Time that a run waits while there is no worker, as when all are being restarted."""
 TURN_SECONDS = 0.5
-"""Between two looks at whether any worker is left, and whether anybody still waits."""
+"""Time between two checks whether any worker is left, and whether anybody still waits."""
 
 
 class ClusterError(RuntimeError):
-    """A cluster that cannot be used, or is lost: the message says what to do."""
+    """A cluster cannot be used, or is lost; the message says what to do."""
 
 
 def installed_dask() -> Any:
@@ -50,12 +50,12 @@ def installed_dask() -> Any:
 class DaskExecutor:
     """An Executor whose trials are drawn by the workers of a Dask cluster.
 
-    Python, JAX, NumPy and dpsgd-audit must be the same on all of them. A worker that dies is Dask's to replace: its
-    ranges are drawn again, elsewhere. Close it, or use it in ``with``; a cluster that it was pointed at runs on.
+    Python, JAX, NumPy and dpsgd-audit must be the same on all of them. Dask replaces a worker that dies and draws its
+    ranges again elsewhere. Close it, or use it in ``with``; a cluster that already existed runs on.
     """
 
     def __init__(self, client: Any, *, workers: int, held: contextlib.ExitStack | None = None):
-        """``held`` is what ends with it."""
+        """``held`` is closed with the executor."""
         self._client, self._held = client, held or contextlib.ExitStack()
         self._versions, self._given_up = versions(), threading.Event()
         try:
@@ -72,14 +72,14 @@ class DaskExecutor:
         self.close()
 
     def close(self) -> None:
-        """Leave the cluster; one that was started for this is ended."""
+        """Leave the cluster, and end it if it was started here."""
         for end in (functools.partial(self._client.close, timeout=10), self._held.close):
             with contextlib.suppress(Exception):
                 end()
 
     @property
     def device(self) -> str:
-        """What the workers draw on; asked of one, and demanded of all."""
+        """Device that the workers draw on: asked of one, and required of all."""
         return self._device
 
     @functools.cached_property
@@ -88,20 +88,20 @@ class DaskExecutor:
 
     @property
     def expected(self) -> Expected:
-        """What every worker is compared with before it draws."""
+        """Versions and device that every worker must have before it draws."""
         return Expected(self._versions, self.device)
 
     @property
     def slots(self) -> int:
-        """Ranges that are drawn at the same time."""
+        """Number of ranges that are drawn at the same time."""
         return max(1, sum(self._client.nthreads().values()))
 
     def sides(self, mechanism: Auditable, neighbours: Neighbours) -> BothSides:
-        """Drawn by the workers."""
+        """The source of trials, drawn by the workers."""
         return ClusterSides(self, mechanism, neighbours)
 
     def hold(self, value: Any, name: str) -> Any:
-        """A value as a task's result, known by its bytes."""
+        """Send a value to the cluster as a task, identified by a digest of its bytes."""
         import cloudpickle
 
         try:
@@ -118,11 +118,11 @@ class DaskExecutor:
             return self._client.submit(remote.hold, payload, key=f"dpsgd-audit-{payload.digest}")
 
     def submit(self, job: Any, score: Any, ask: Ask) -> Any:
-        """One question, on its way."""
+        """Send one question to a worker."""
         return self._client.submit(remote.answer, self.expected, job, score, ask, pure=False)
 
     def ask(self, futures: Sequence[Any], what: Callable[[int], str]) -> list[Any]:
-        """The answers, in order; the first error ends the others. ``what(index)`` is said of one that fails."""
+        """Wait for the answers, in order; the first error cancels the others. ``what(index)`` describes a question."""
         distributed = installed_dask()
         waiting, last_seen = set(futures), time.monotonic()
         try:
@@ -132,7 +132,7 @@ class DaskExecutor:
                 try:
                     done, waiting = distributed.wait(waiting, timeout=TURN_SECONDS, return_when="FIRST_COMPLETED")
                 except TimeoutError:
-                    last_seen = self._still_there(last_seen)
+                    last_seen = self._last_seen(last_seen)
                     continue
                 last_seen = time.monotonic()
                 for future in done:
@@ -147,7 +147,7 @@ class DaskExecutor:
                     self._client.cancel(list(waiting))
 
     def give_up(self) -> None:
-        """End every wait: the run is over."""
+        """End every wait, since the run is over."""
         self._given_up.set()
 
     def _fail(self, future: Any, what: str) -> None:
@@ -169,7 +169,8 @@ class DaskExecutor:
             ) from error
         raise error
 
-    def _still_there(self, last_seen: float) -> float:
+    def _last_seen(self, last_seen: float) -> float:
+        """Time when workers were last there; a ClusterError if that is too long ago."""
         if self._client.nthreads():
             return time.monotonic()
         if time.monotonic() - last_seen > EMPTY_SECONDS:
@@ -212,26 +213,26 @@ class ClusterSides:
     ) -> tuple[OneSide, OneSide]:
         """Scores of both sides; a worker says how many trials it draws at once, and is the first to compile."""
         score = self._executor.hold((distinguisher, chunk, learnt), distinguisher.name)
-        size = self._one(Ask("chunk"), score, "scoring the first output")
+        size = self._answer(Ask("chunk"), score, "scoring the first output")
 
         def one_side(side: str) -> OneSide:
             shared = {"executor": self._executor, "name": self._name, "job": self._job, "score": score, "size": size}
-            return OneSide(lambda key: ClusterSource(key=_travelling(key), side=side, **shared))
+            return OneSide(lambda key: ClusterSource(key=_without_device(key), side=side, **shared))
 
         return one_side("without"), one_side("with")
 
     def layout(self) -> Layout:
-        """As a worker finds it."""
+        """Layout of the outputs, as a worker finds it."""
         return self._layout
 
     @functools.cached_property
     def _layout(self) -> Layout:
-        return self._one(Ask("layout"), None, "reading the form of an output")
+        return self._answer(Ask("layout"), None, "reading the form of an output")
 
     def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> Any:
-        """Drawn by one worker."""
-        ask = Ask("outputs", side, _travelling(key), start, stop, size=size)
-        return self._one(ask, None, f"drawing trials {start} to {stop - 1} on the side '{side}'")
+        """Outputs of one side, drawn by one worker."""
+        ask = Ask("outputs", side, _without_device(key), start, stop, size=size)
+        return self._answer(ask, None, f"drawing trials {start} to {stop - 1} on the side '{side}'")
 
     def outputs(
         self,
@@ -240,11 +241,11 @@ class ClusterSides:
         *,
         size: int,
         deadline: float | None = None,
-        drew: Drew = unheard,
+        drew: DrawListener = ignore_draws,
     ) -> tuple[Any, Any]:
-        """Full outputs of both sides, in turns, until the trials or the time are used up."""
+        """Full outputs of both sides, in turns, until all trials are drawn or the time is used up."""
         found: dict[str, list[Any]] = {"without": [], "with": []}
-        travelling = dict(zip(found, map(_travelling, keys), strict=True))
+        travelling = dict(zip(found, map(_without_device, keys), strict=True))
         together = size * self._executor.slots
         for start in range(0, trials, together):
             if deadline is not None and time.monotonic() >= deadline:
@@ -252,7 +253,7 @@ class ClusterSides:
             spans = list(_spans(start, min(start + together, trials), size))
             asks = [Ask("outputs", side, travelling[side], *span, size=size) for side in found for span in spans]
             futures = [self._executor.submit(self._job, None, ask) for ask in asks]
-            answers = self._executor.ask(futures, lambda index, asks=asks: _told(asks[index], self._name))
+            answers = self._executor.ask(futures, lambda index, asks=asks: _described(asks[index], self._name))
             for ask, answer in zip(asks, answers, strict=True):
                 found[ask.side].append(answer)
                 drew(ask.stop - ask.start)
@@ -262,17 +263,18 @@ class ClusterSides:
     def read_without(
         self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
     ) -> None:
-        """Drawn in this process: what is read of outputs is the caller's, and traced here."""
+        """Draw in this process, since ``read`` is traced here."""
         both_sides(*self._local).read_without(key, size=size, pieces=pieces, read=read, use=use)
 
-    def _one(self, ask: Ask, score: Any, what: str) -> Any:
+    def _answer(self, ask: Ask, score: Any, what: str) -> Any:
+        """Answer of one worker to one question."""
         future = self._executor.submit(self._job, score, ask)
         return self._executor.ask([future], lambda _: f"{what} of {self._name}")[0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterSource(Source):
-    """A Source: ranges of trial numbers go to workers, and what comes back is added in any order."""
+    """Scores of trials that workers draw by ranges of trial numbers; the order of answers does not matter."""
 
     key: Key
     side: str
@@ -289,37 +291,41 @@ class ClusterSource(Source):
         """Trials that all workers together draw at once."""
         return self.size * self.executor.slots
 
-    def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
+    def scores(self, start: int, stop: int, drew: DrawListener = ignore_draws) -> np.ndarray:
         """Scores of trials start..stop-1, shape (stop - start, members), told of once all have arrived."""
-        found = np.concatenate(self._asked("scores", start, stop))
+        found = np.concatenate(self._answers("scores", start, stop))
         drew(len(found))
         return found
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
-        """Counted by the workers; counts travel, outputs do not."""
-        counts = np.sum(self._asked("cells", start, stop, np.asarray(edges, np.float32)), axis=0)
+        """Counts of the workers; outputs do not travel."""
+        counts = np.sum(self._answers("cells", start, stop, np.asarray(edges, np.float32)), axis=0)
         return complete(counts, stop - start)
 
     def give_up(self) -> None:
-        """Nobody waits for the workers any more."""
+        """End the wait for the workers."""
         self.executor.give_up()
 
-    def _asked(self, what: str, start: int, stop: int, edges: np.ndarray | None = None) -> list[np.ndarray]:
-        # whole chunks: fewer trials cost a worker as much
+    def _answers(self, what: str, start: int, stop: int, edges: np.ndarray | None = None) -> list[np.ndarray]:
+        # whole chunks, since fewer trials cost a worker as much
+        """Answers of the workers about a range of trials, in order."""
         chunks = -(-(stop - start) // (self.chunk * PIECES))
         spans = _spans(start, stop, max(1, chunks) * self.size)
         asks = [Ask(what, self.side, self.key, *span, edges) for span in spans]
         futures = [self.executor.submit(self.job, self.score, ask) for ask in asks]
-        return self.executor.ask(futures, lambda index: _told(asks[index], self.name))
+        return self.executor.ask(futures, lambda index: _described(asks[index], self.name))
 
 
 def _spans(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+    """Split start..stop-1 into ranges of ``size`` trials."""
     return ((first, min(first + size, stop)) for first in range(start, stop, size))
 
 
-def _told(ask: Ask, name: str) -> str:
+def _described(ask: Ask, name: str) -> str:
+    """Say what a worker is asked."""
     return f"drawing trials {ask.start} to {ask.stop - 1} on the side '{ask.side}' of {name}"
 
 
-def _travelling(key: jax.Array) -> Key:
+def _without_device(key: jax.Array) -> Key:
+    """A key as plain numbers, for other processes."""
     return Key(np.asarray(jax.random.key_data(key)), str(jax.random.key_impl(key)))

@@ -1,4 +1,4 @@
-"""Compiled programs and computed laws kept between processes, programs where JAX keeps none already."""
+"""Keep compiled programs and computed laws between processes; programs only if JAX keeps none already."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from guarantees.laws.kept import LAWS, laws_kept_in
 from mechanisms.adapters.private_folder import SharedFolderError, private_folder
 
 SETTING = "DPSGD_AUDIT_CACHE"
-"""A folder of the user's choice, or ``off``."""
-OF_JAX = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
+"""Environment variable with a folder of the user's choice, or ``off``."""
+JAX_SETTINGS = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
+"""JAX's own environment variables for such a cache."""
 WORTH_KEEPING = 0.3
-"""Seconds of compilation from which a program is kept."""
+"""Seconds of compilation from which on a program is kept."""
 
 
 def keep_compiled() -> Path | None:
-    """Let JAX keep what it compiles in the user's cache folder; the folder, or None where nothing is changed.
+    """Let JAX keep what it compiles in the user's cache folder; returns the folder, or None if nothing is changed.
 
-    JAX finds a program again by a digest of its whole text, the options, its own version and the device's: a kept one
-    gives the same numbers. A folder that others can write to is not used. The library never sets this: only a process
-    of the command does, for itself, and only if neither JAX's own settings nor DPSGD_AUDIT_CACHE=off say otherwise.
+    JAX finds a program by a digest of its whole text, the options, its own version and the device's: a kept one gives
+    the same numbers. A folder that others can write to is not used. The library never sets this: only a process of the
+    command does, for itself, and only if neither JAX's own settings nor DPSGD_AUDIT_CACHE=off say otherwise.
     """
     import jax
 
@@ -38,16 +39,18 @@ def keep_compiled() -> Path | None:
 
 
 def _programs_folder() -> Path | None:
+    """Folder for compiled programs; None if JAX has its own, or none can be used."""
     import jax
 
-    taken = any(name in os.environ for name in OF_JAX) or jax.config.values["jax_compilation_cache_dir"] is not None
-    # what is found there is run
-    return None if taken else _folder("compiled", "compiled programs")
+    configured = (
+        any(name in os.environ for name in JAX_SETTINGS) or jax.config.values["jax_compilation_cache_dir"] is not None
+    )
+    return None if configured else _folder("compiled", "compiled programs")
 
 
 @contextlib.contextmanager
 def laws_kept() -> Iterator[Path | None]:
-    """Let ``guarantees`` keep laws that took long to compute in the same place, each under all that decides it."""
+    """Let ``guarantees`` keep laws that took long to compute in the same place, under all that determines them."""
     folder = _folder("laws", "laws")
     with laws_kept_in(folder):
         yield folder
@@ -55,9 +58,9 @@ def laws_kept() -> Iterator[Path | None]:
 
 @contextlib.contextmanager
 def kept_in_sessions() -> Iterator[None]:
-    """Let an audit in Python keep laws and its programs there, unless this process was told where.
+    """Let an audit in Python keep laws and its own programs there, unless this process has set a place for them.
 
-    JAX's own settings are the session's: what it compiles besides is kept where the user tells JAX to.
+    JAX's settings stay the session's: what else it compiles is kept where the user tells JAX to.
     """
     from audit.trials.kept_programs import PROGRAMS
 
@@ -70,7 +73,7 @@ def kept_in_sessions() -> Iterator[None]:
 
 
 def _folder(name: str, what: str) -> Path | None:
-    """The user's folder for one thing; None where nothing is to be kept, or others could put something there."""
+    """The user's folder for one kind of file; None if nothing is to be kept, or others could write there."""
     setting = os.environ.get(SETTING, "")
     if setting == "off":
         return None
@@ -88,19 +91,20 @@ def _folder(name: str, what: str) -> Path | None:
 
 
 @functools.cache
-def _warn(says: str) -> None:
-    """Once in a process."""
-    print(f"warning: {says}", file=sys.stderr)
+def _warn(message: str) -> None:
+    """Print a warning once per process."""
+    print(f"warning: {message}", file=sys.stderr)
 
 
 def _default() -> Path:
+    """The default cache folder."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     # the specification says that a relative path is ignored
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "dpsgd-audit"
 
 
 def _machine() -> str:
-    """A folder for each kind of processor: home folders are shared between machines, their machine code is not."""
+    """Name of a folder for this kind of processor: home folders are shared between machines, machine code is not."""
     text = platform.machine() + platform.processor()
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

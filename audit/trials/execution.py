@@ -1,4 +1,4 @@
-"""How an audit runs: what decides its time and its place, and no number of its record."""
+"""How an audit runs: everything that affects its time and place, but no number of its record."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import warnings
 from collections.abc import Callable
 
 from audit.trials.executor import LOCAL, Executor
-from audit.trials.fit_trials import unfollowed
+from audit.trials.fit_trials import ignore_fitting
 from audit.trials.source import Tally
 from guarantees.checks import Count, checked
 
 
-def unheard(tally: Tally) -> None:
-    """For an audit whose progress nobody follows."""
+def ignore_tally(tally: Tally) -> None:
+    """Default listener of an audit whose progress nobody follows."""
 
 
 class TooFewTrialsWarning(UserWarning):
-    """Without a violation an audit of so few trials ends inconclusive, which is known before the first of them."""
+    """So few trials can only end inconclusive unless a violation is found, which is known before the first."""
 
 
 def forewarn(sentence: str) -> None:
-    """A warning, though not in a test: where warnings are errors it would fail an audit that may find a violation."""
+    """Warn, except in a test: where warnings are errors this would fail an audit that may find a violation."""
     if "PYTEST_CURRENT_TEST" not in os.environ:
-        # up to who called run_audit, past its decorators
+        # the level of run_audit's caller, past its decorators
         warnings.warn(sentence, TooFewTrialsWarning, stacklevel=8)
 
 
@@ -59,11 +59,11 @@ class Execution:
     executor: Executor = LOCAL
     chunk: Count | None = None
     deadline: float | None = None
-    progress: Callable[[Tally], None] = unheard
-    fitting: Callable[[int, int], None] = unfollowed
+    progress: Callable[[Tally], None] = ignore_tally
+    fitting: Callable[[int, int], None] = ignore_fitting
     foreseen: Callable[[str], None] = forewarn
     resume: Tally | None = None
 
 
 USUAL = Execution()
-"""Here, in chunks that fit, without an end."""
+"""The default: in this process, in chunks that fit, without a deadline."""

@@ -1,4 +1,5 @@
-"""Where trials are drawn: in this process, on all its devices, or (audit.trials.cluster) by a cluster's workers."""
+"""Where trials are drawn: in this process, on all its devices, or by the workers of a cluster
+(audit.trials.cluster)."""
 
 from __future__ import annotations
 
@@ -10,28 +11,28 @@ from mechanisms.pairs.neighbours import Neighbours
 
 
 class Executor(Protocol):
-    """Draws trials somewhere. Trial i is a function of (key, i) wherever it is drawn, so no count depends on it."""
+    """Draws trials somewhere. Trial i is a function of (key, i) anywhere, so that no count depends on the place."""
 
     @property
     def device(self) -> str:
-        """What trials run on, as records say it."""
+        """Name of the device that trials run on, as in records."""
         ...
 
     def sides(self, mechanism: Auditable, neighbours: Neighbours) -> BothSides:
-        """Where the trials of this mechanism on this pair come from."""
+        """The source of trials of this mechanism on this pair."""
         ...
 
 
 class Local:
-    """This process and all its devices; foreign code in as many workers as it asks for."""
+    """Draws in this process and on all its devices; foreign code in as many workers as it asks for."""
 
     @property
     def device(self) -> str:
-        """The first of its devices, which are all alike."""
+        """Name of the first device; all are alike."""
         return device_name()
 
     def sides(self, mechanism: Auditable, neighbours: Neighbours) -> BothSides:
-        """Drawn here."""
+        """The source of trials, drawn here."""
         return both_sides(mechanism, neighbours)
 
 

@@ -1,4 +1,4 @@
-"""Both sides of an audit of foreign code: batches drawn by the wider contract, scored with JAX, counted with NumPy."""
+"""Both sides of an audit of foreign code: batches drawn through the wider contract, scored by JAX, counted by NumPy."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from audit.trials.kept_outputs import KeptOutputs
 from audit.trials.keys import trial_numbers
 from audit.trials.programs import Scoring, programs_of, scoring_of
 from audit.trials.source import (
-    Drew,
+    DrawListener,
     OneSide,
     Source,
     cells_of,
     common_layout,
     complete,
+    ignore_draws,
     joined,
     require_finite,
-    unheard,
 )
 from audit.trials.workers import Batch, Drawer, drawer
 from distinguishers.contract import Distinguisher
@@ -33,13 +33,14 @@ from mechanisms.randomness.bits import Words
 from mechanisms.release import Layout
 
 BATCH_TRIALS = 64
+"""Most trials asked for at once."""
 BATCH_ENTRIES = 2**22
-"""Output coordinates sent through a pipe at once."""
+"""Most output coordinates sent through a pipe at once."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchSource(Source):
-    """A Source: trial i depends on (key, i) alone, as far as the foreign code draws from its seed alone.
+    """Scores of foreign code: trial i depends on (key, i) alone, if the code draws from its seed alone.
 
     Both sides share the workers and the compiled score.
     """
@@ -54,10 +55,10 @@ class BatchSource(Source):
 
     @property
     def chunk(self) -> int:
-        """Whole draws."""
+        """Trials drawn at once."""
         return self.size
 
-    def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
+    def scores(self, start: int, stop: int, drew: DrawListener = ignore_draws) -> np.ndarray:
         """Scores of trials start..stop-1, shape (stop - start, members)."""
         parts: dict[int, np.ndarray] = {}
 
@@ -65,7 +66,7 @@ class BatchSource(Source):
             parts[batch.start] = self._score(batch.start, outputs)
             drew(len(outputs))
 
-        self._each(start, stop, add)
+        self._draw(start, stop, add)
         return np.concatenate([parts[first] for first in sorted(parts)])
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
@@ -76,10 +77,11 @@ class BatchSource(Source):
             self.kept.keep(batch, outputs)
             parts.append(cells_of(self._score(batch.start, outputs), edges))
 
-        self._each(start, stop, add)
+        self._draw(start, stop, add)
         return complete(np.sum(parts, axis=0), stop - start)
 
-    def _each(self, start: int, stop: int, use: Callable[[Batch, np.ndarray], None]) -> None:
+    def _draw(self, start: int, stop: int, use: Callable[[Batch, np.ndarray], None]) -> None:
+        """Draw trials start..stop-1 in batches and hand each to ``use``."""
         firsts = range(start, stop, self.chunk)
         stops = [min(first + self.chunk, stop) for first in firsts]
         batches = [Batch(self.side, _data(self.key), *span) for span in zip(firsts, stops, strict=True)]
@@ -87,18 +89,19 @@ class BatchSource(Source):
         self.drawer.draw(batches, lambda first, outputs: use(by_start[first], outputs))
 
     def _score(self, first: int, outputs: np.ndarray) -> np.ndarray:
-        wanted = len(outputs)
+        """Finite scores of one batch."""
+        count = len(outputs)
         require_finite(outputs, first, self.side, "output of trial")
-        # one shape, so that the score is compiled once
-        padded = np.pad(outputs, ((0, self.chunk - wanted), *[(0, 0)] * (outputs.ndim - 1)), mode="edge")
+        # padded to one shape, so that the score is compiled once
+        padded = np.pad(outputs, ((0, self.chunk - count), *[(0, 0)] * (outputs.ndim - 1)), mode="edge")
         trials = trial_numbers(range(first, first + self.chunk))
-        scores = np.asarray(self.score(self.key, trials, padded), np.float32)[:wanted]
+        scores = np.asarray(self.score(self.key, trials, padded), np.float32)[:count]
         require_finite(scores, first, self.side)
         return scores
 
 
 class ForeignSides:
-    """BothSides of foreign code; its workers, if it has any, serve everything that is asked."""
+    """Source of trials of foreign code; its workers, if it has any, draw all of them."""
 
     def __init__(self, mechanism: BatchMechanism, neighbours: Neighbours, *, workers: int):
         self._name = mechanism.name
@@ -114,7 +117,7 @@ class ForeignSides:
     def scored(
         self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
     ) -> tuple[OneSide, OneSide]:
-        """Scores of both sides; any score is compiled once for both."""
+        """Scores of both sides; every score is compiled once for both."""
         del learnt
 
         @functools.cache
@@ -122,8 +125,8 @@ class ForeignSides:
             return scoring_of(distinguisher, jax.ShapeDtypeStruct(shape, np.float32))
 
         def score(key: jax.Array, trials: Words, outputs: np.ndarray) -> jax.Array:
-            own = scoring(outputs.shape[1:])
-            return programs_of(own).score_outputs(own, key, trials, outputs)
+            compiled = scoring(outputs.shape[1:])
+            return programs_of(compiled).score_outputs(compiled, key, trials, outputs)
 
         size = chunk or batch_size(self._coordinates or self.layout().entries)
 
@@ -140,16 +143,16 @@ class ForeignSides:
         *,
         size: int,
         deadline: float | None = None,
-        drew: Drew = unheard,
+        drew: DrawListener = ignore_draws,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Full outputs of both sides, in turns, until the trials or the time are used up; none is drawn twice."""
+        """Full outputs of both sides, in turns, until all are drawn or the time is used up; none is drawn twice."""
         found: dict[str, dict[int, np.ndarray]] = {"without": {}, "with": {}}
-        # no more than a judged batch has, for which a worker's time-out is meant
+        # at most as many as in a judged batch, for which a worker's time-out is meant
         size = min(size, BATCH_TRIALS)
         words = dict(zip(found, map(_data, keys), strict=True))
-        together = size * max(1, self._workers)
-        for start in range(0, trials, together):
-            firsts = range(start, min(start + together, trials), size)
+        at_once = size * max(1, self._workers)
+        for start in range(0, trials, at_once):
+            firsts = range(start, min(start + at_once, trials), size)
             for side, pieces in found.items():
                 if deadline is None or time.monotonic() < deadline:
                     batches = [Batch(side, words[side], first, min(first + size, trials)) for first in firsts]
@@ -165,14 +168,14 @@ class ForeignSides:
         return without, with_record
 
     def piece(self, side: str, key: jax.Array, start: int, stop: int, *, size: int) -> np.ndarray:
-        """Full outputs of one side; a piece is one batch."""
+        """Full outputs of one side, drawn as one batch."""
         del size
         found: dict[int, np.ndarray] = {}
         self._drawer.draw([Batch(side, _data(key), start, stop)], found.__setitem__)
         return found[start]
 
     def layout(self) -> Layout:
-        """From one output of each side, which nothing judges; drawn once."""
+        """Layout of the outputs, from one of each side, drawn once and judged by nobody."""
         return self._layout
 
     @functools.cached_property
@@ -184,17 +187,17 @@ class ForeignSides:
     def read_without(
         self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
     ) -> None:
-        """Outputs without the record, as workers deliver them; only what ``read`` makes of a piece is kept."""
+        """Stream outputs without the record as they are drawn; only what ``read`` returns is kept."""
         reader = jax.jit(read)
         batches = [Batch("without", _data(key), i * size, (i + 1) * size) for i in range(pieces)]
         self._drawer.draw(batches, lambda _, outputs: use(reader(outputs)))
 
 
 def _data(key: jax.Array) -> np.ndarray:
-    """The numbers that a key is made of, from which seeds are derived."""
+    """Numbers of a key, from which seeds are derived."""
     return np.asarray(jax.random.key_data(key)).ravel()
 
 
 def batch_size(entries: int) -> int:
-    """Trials asked for at once, fewer where outputs are long."""
+    """Number of trials to ask for at once, fewer where outputs are long."""
     return int(np.clip(BATCH_ENTRIES // max(entries, 1), 1, BATCH_TRIALS))

@@ -1,4 +1,4 @@
-"""Looking into programs that JAX has traced."""
+"""Search programs that JAX has traced."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def holds(jaxpr: Any, names: frozenset[str]) -> bool:
-    """Whether there is an equation of such a name in a program, or in one that it holds."""
+    """Whether a program, or one inside it, has an equation with one of these names."""
     return any(
         equation.primitive.name in names or any(holds(inner, names) for inner in inside_of(equation))
         for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns
@@ -15,8 +15,8 @@ def holds(jaxpr: Any, names: frozenset[str]) -> bool:
 
 
 def inside_of(equation: Any) -> Iterator[Any]:
-    """The programs that an equation holds."""
-    for part in equation.params.values():
-        for one in part if isinstance(part, tuple | list) else (part,):
-            if hasattr(one, "eqns") or hasattr(one, "jaxpr"):
-                yield one
+    """Yield the programs inside an equation."""
+    for parameter in equation.params.values():
+        for value in parameter if isinstance(parameter, tuple | list) else (parameter,):
+            if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
+                yield value

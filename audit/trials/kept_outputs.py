@@ -1,4 +1,4 @@
-"""Outputs of judged trials of foreign code: a diagnosis that looks at them waits for no second training."""
+"""Keep outputs of judged trials of foreign code, so that a diagnosis need not wait for a second training."""
 
 from __future__ import annotations
 
@@ -9,44 +9,47 @@ import numpy as np
 from audit.trials.workers import Batch, Drawer, Use
 
 MOST_TRIALS = 1000
-"""Of one side and key, from the first on."""
+"""Trials kept of one side and key, from the first on."""
 FEW_ENTRIES = 50_000
-"""Coordinates up to which there may be more of them: few numbers a trial show little."""
+"""Most coordinates of more trials than that: short outputs show little each."""
 MOST_ENTRIES = 20_000_000
-"""Coordinates that are kept of them, 80 MB."""
+"""Most coordinates that are kept, 80 MB."""
 
 
 def most_looked_at(entries: int) -> int:
-    """Trials of a side that diagnoses look at, where each releases so many numbers."""
+    """Number of trials of a side that diagnoses use, for outputs of this many coordinates."""
     entries = max(entries, 1)
     return min(max(MOST_TRIALS, FEW_ENTRIES // entries), MOST_ENTRIES // entries)
 
 
 class KeptOutputs:
-    """Rows by side, key and number of the trial."""
+    """Rows by side, key and trial number."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, bytes], dict[int, np.ndarray]] = {}
 
     def keep(self, batch: Batch, rows: np.ndarray) -> None:
-        """As many of them as there is room for."""
-        own = self._rows.setdefault(_place(batch), {})
+        """Keep rows of a batch, as many as there is room for."""
+        kept = self._rows.setdefault(_side_and_key(batch), {})
         most = most_looked_at(rows[0].size)
-        own |= zip(range(batch.start, min(batch.stop, most)), np.array(rows[: max(0, most - batch.start)]), strict=True)
+        kept |= zip(
+            range(batch.start, min(batch.stop, most)), np.array(rows[: max(0, most - batch.start)]), strict=True
+        )
 
     def draw(self, drawer: Drawer, batches: list[Batch], use: Use) -> None:
-        """Draw what is not kept, and hand every row to ``use(first trial, rows)``."""
-        lacking: list[Batch] = []
+        """Hand every row to ``use(first trial, rows)``, drawing those that are not kept."""
+        missing: list[Batch] = []
         for batch in batches:
-            own = self._rows.get(_place(batch), {})
-            for kept, trials in itertools.groupby(range(batch.start, batch.stop), own.__contains__):
+            rows = self._rows.get(_side_and_key(batch), {})
+            for is_kept, trials in itertools.groupby(range(batch.start, batch.stop), rows.__contains__):
                 first, *more = trials
-                if kept:
-                    use(first, np.stack([own[trial] for trial in (first, *more)]))
+                if is_kept:
+                    use(first, np.stack([rows[trial] for trial in (first, *more)]))
                 else:
-                    lacking.append(batch._replace(start=first, stop=first + len(more) + 1))
-        drawer.draw(lacking, use)
+                    missing.append(batch._replace(start=first, stop=first + len(more) + 1))
+        drawer.draw(missing, use)
 
 
-def _place(batch: Batch) -> tuple[str, bytes]:
+def _side_and_key(batch: Batch) -> tuple[str, bytes]:
+    """What the rows of a batch are kept under."""
     return batch.side, batch.key_data.tobytes()

@@ -1,6 +1,6 @@
-"""What a worker of a cluster is asked: trials by their numbers. JAX is imported with the first of them.
+"""Answer questions about trials in a worker of a cluster. JAX is imported with the first of them.
 
-A job comes as bytes that are read only where versions agree, and what was made of it is kept for the next question.
+A job arrives as bytes that are read only if versions agree, and what was made of it is kept for the next question.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ if TYPE_CHECKING:
     from audit.trials.source import Scored
 
 KEPT_JOBS = 4
+"""Most jobs that a worker keeps ready."""
 REMEDY = "install the same versions and the same checkout of dpsgd-audit there and start its workers again."
 
 
 class UnlikeWorkerError(RuntimeError):
-    """A worker has other versions or another device than the process that asks: it could draw other trials."""
+    """A worker has other versions or another device than the asking process, and might draw other trials."""
 
 
 class Payload(NamedTuple):
-    """Something pickled, and what it is known by."""
+    """Pickled data and its digest."""
 
     digest: str
     data: bytes
 
 
 class Key(NamedTuple):
-    """A key as it travels."""
+    """A key as plain numbers."""
 
     words: np.ndarray
     implementation: str
@@ -47,7 +48,7 @@ class Ask(NamedTuple):
     """One question about trials start..stop-1 of one side under one key."""
 
     what: str
-    """chunk, layout, cells, scores or outputs."""
+    """One of chunk, layout, cells, scores and outputs."""
     side: str = ""
     key: Key | None = None
     start: int = 0
@@ -57,7 +58,7 @@ class Ask(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What the asking process runs; a device of its own only where it is known."""
+    """Versions of the asking process, and the device if it is known."""
 
     versions: Mapping[str, str]
     device: str | None
@@ -67,17 +68,17 @@ _turn = threading.Lock()
 
 
 def hold(payload: Payload) -> Payload:
-    """A job as the result of a task: where the worker that holds it dies, the scheduler has another hold it."""
+    """Return a job as the result of a task, so that the scheduler can have it held again if a worker dies."""
     return payload
 
 
 def running() -> dict[str, str]:
-    """What this worker runs."""
+    """Versions of this worker."""
     return dict(versions())
 
 
 def device() -> str:
-    """The device on which this worker draws."""
+    """Name of the device on which this worker draws."""
     from audit.trials.devices import device_name
 
     return device_name()
@@ -85,7 +86,7 @@ def device() -> str:
 
 @contained()
 def answer(expected: Expected, job: Payload, score: Payload | None, ask: Ask) -> Any:
-    """Counts, scores or outputs of the trials asked for."""
+    """Answer a question with counts, scores, outputs, their layout, or the number of trials drawn at once."""
     _refuse_unlike(expected)
     sides = _sides(job)
     if ask.what == "layout":
@@ -106,7 +107,7 @@ def answer(expected: Expected, job: Payload, score: Payload | None, ask: Ask) ->
 
 
 def _refuse_unlike(expected: Expected) -> None:
-    """Also of a worker that joined after the others had been compared."""
+    """Refuse to draw with other versions or on another device; checked also for workers that joined late."""
     wrong = differences(expected.versions, versions())
     if not wrong and expected.device not in (None, device()):
         raise UnlikeWorkerError(
@@ -118,31 +119,34 @@ def _refuse_unlike(expected: Expected) -> None:
 
 
 def _sides(job: Payload) -> BothSides:
+    """The source of trials of a job."""
     with _turn:
-        return _made(_Same(job))
+        return _sides_of(_ByDigest(job))
 
 
 def _scored(job: Payload, score: Payload) -> tuple[Scored, Scored]:
+    """Both sides of a job with a score."""
     sides = _sides(job)
     with _turn:
-        return _made_scores(_Same(job), _Same(score), sides)
+        return _scores_of(_ByDigest(job), _ByDigest(score), sides)
 
 
-class _Same:
+class _ByDigest:
     """A payload that is compared by its digest."""
 
     def __init__(self, payload: Payload):
         self.payload = payload
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.payload.digest == other.payload.digest
+        return isinstance(other, _ByDigest) and self.payload.digest == other.payload.digest
 
     def __hash__(self) -> int:
         return hash(self.payload.digest)
 
 
 @functools.lru_cache(maxsize=KEPT_JOBS)
-def _made(job: _Same) -> BothSides:
+def _sides_of(job: _ByDigest) -> BothSides:
+    """Read a job."""
     from audit.trials.both_sides import both_sides
 
     mechanism, neighbours = pickle.loads(job.payload.data)
@@ -151,12 +155,14 @@ def _made(job: _Same) -> BothSides:
 
 
 @functools.lru_cache(maxsize=KEPT_JOBS)
-def _made_scores(job: _Same, score: _Same, sides: BothSides) -> tuple[Scored, Scored]:
+def _scores_of(job: _ByDigest, score: _ByDigest, sides: BothSides) -> tuple[Scored, Scored]:
+    """Read a score."""
     distinguisher, chunk, learnt = pickle.loads(score.payload.data)
     return sides.scored(distinguisher, chunk=chunk, learnt=learnt)
 
 
 def _key(key: Key | None) -> Any:
+    """A key from plain numbers."""
     import jax
     import jax.numpy as jnp
 

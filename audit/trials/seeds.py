@@ -1,9 +1,9 @@
-"""Which seeds mean something. Nothing heavy here, not even NumPy: a bad one is refused at once."""
+"""Which seeds are valid. Imports nothing heavy, so that a bad one is refused at once."""
 
 from __future__ import annotations
 
 SEEDS = 2**32
-"""JAX reads 32 bits of a seed: seed and seed + 2^32 would give one run under two names."""
+"""Number of valid seeds: JAX reads 32 bits, so that seed and seed + 2^32 would be the same run."""
 
 
 def require_seed(seed: int) -> None:

@@ -1,7 +1,7 @@
-"""Outputs drawn by one program and scored by another: the score is compiled once, not into four programs.
+"""Draw outputs by one program and score them by another, so that the score is compiled once, not into four programs.
 
-For learnt scores, which take longer to compile than a few thousand trials take to run; the draws are those that
-learning has compiled already.
+For learned scores, which take longer to compile than a few thousand trials take to run; the draws are programs that
+learning has already compiled.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 
 from audit.trials.kept_programs import KeptProgram
 from audit.trials.keys import trial_keys, trial_number, trials_from
-from audit.trials.source import Drew, OneSide, Source, cells_of, require_finite, unheard
+from audit.trials.source import DrawListener, OneSide, Source, cells_of, ignore_draws, require_finite
 from distinguishers.contract import Distinguisher
 from mechanisms.randomness.bits import Words
 
 Draw = Callable[[jax.Array, Words], Any]
-"""From a key and the first trial's number to the outputs of one chunk."""
+"""Outputs of one chunk, as a function of a key and the first trial's number."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeparateSource(Source):
-    """A Source: trial i is a function of (key, i) alone. Both sides share the score."""
+    """Scores of trials whose outputs another program draws. Both sides share the score."""
 
     key: jax.Array
     side: str
@@ -37,10 +37,10 @@ class SeparateSource(Source):
 
     @property
     def chunk(self) -> int:
-        """Whole draws."""
+        """Trials drawn at once."""
         return self.size
 
-    def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
+    def scores(self, start: int, stop: int, drew: DrawListener = ignore_draws) -> np.ndarray:
         """Scores of trials start..stop-1, shape (stop - start, members)."""
         parts = []
         for first in range(start, stop, self.chunk):
@@ -49,24 +49,25 @@ class SeparateSource(Source):
         return np.concatenate(parts)
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
-        """Counted on the host."""
+        """Counts in each cell between the edges, made on the host."""
         return np.sum([cells_of(self._piece(first, stop), edges) for first in range(start, stop, self.chunk)], axis=0)
 
     def _piece(self, first: int, stop: int) -> np.ndarray:
+        """Scores of the chunk from ``first`` on, without trials from ``stop`` on."""
         number = trial_number(first)
-        found = np.asarray(self.score(self.key, number, self.draw(self.key, number)), np.float32)[: stop - first]
-        require_finite(found, first, self.side)
-        return found
+        scores = np.asarray(self.score(self.key, number, self.draw(self.key, number)), np.float32)[: stop - first]
+        require_finite(scores, first, self.side)
+        return scores
 
 
 def separate(draws: Mapping[str, Draw], distinguisher: Distinguisher, *, chunk: int) -> tuple[OneSide, OneSide]:
     """Both sides of an audit, ``chunk`` trials a draw."""
 
     def score(key: jax.Array, first: Words, outputs: Any) -> jax.Array:
-        def one(trial: Words, output: Any) -> jax.Array:
+        def score_output(trial: Words, output: Any) -> jax.Array:
             return jnp.atleast_1d(distinguisher(trial_keys(key, trial).score, output))
 
-        return jax.vmap(one)(trials_from(first, chunk), outputs)
+        return jax.vmap(score_output)(trials_from(first, chunk), outputs)
 
     compiled = KeptProgram(score, told=False, once=True)
 

@@ -1,4 +1,4 @@
-"""What a source of scores is, and how both sides are counted in step. No statistics here."""
+"""Sources of scores, and how both sides are counted in step. No statistics here."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 LAST_TRIAL = 2**62
 FEWEST = 20
-"""Fit trials per side, however long they take and however little time there is."""
+"""Fewest fit trials per side, however long they take and however little time there is."""
 TIME = 1 / 3
-"""Of what is left until the deadline, for each draw of fit trials."""
+"""Share of the time until the deadline for each draw of fit trials."""
 PIECE_ENTRIES = 2**20
+"""Most output coordinates in a piece."""
 LARGEST_PIECE = 128
+"""Most outputs in a piece."""
 
 
 NOT_FINITE = (
@@ -57,28 +59,28 @@ class NonFiniteScoreError(ValueError):
 
 
 def not_finite(trial: int, side: str, what: str = "score of trial") -> NonFiniteScoreError:
-    """The error of a score, or of an output, that is not finite."""
+    """The error for a score, or an output, that is not finite."""
     why = NOT_FINITE_OUTPUT if what.startswith("output") else NOT_FINITE
     return NonFiniteScoreError(f"the {what} {trial} on the side '{side}' is not finite: {why}")
 
 
 def require_finite(values: np.ndarray, first: int, side: str, what: str = "score of trial") -> None:
-    """Refuse scores, or outputs, of the trials from ``first`` on that are not finite."""
+    """Refuse scores, or outputs, that are not finite; ``first`` is the number of their first trial."""
     good = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     if not good.all():
         raise not_finite(first + int(np.argmin(good)), side, what)
 
 
 class WrongCountsError(RuntimeError):
-    """Counts that contradict the trials they stand for: an error of this package or of the device, never of a user."""
+    """Counts contradict the trials that they stand for: a fault of this package or of the device, never of a user."""
 
 
 class StaleCountsError(ValueError):
-    """Counts that belong to another grid or other thresholds cannot be continued."""
+    """Counts belong to another grid or other thresholds, and cannot be continued."""
 
 
 def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
-    """The layout of both sides' outputs; where they differ the form alone tells the sides apart."""
+    """The layout of both sides' outputs; an error if they differ, since the form alone then tells them apart."""
     if without != with_record:
         raise MechanismError(
             f"{name!r} gives outputs of different shapes on the two datasets, which already tells them apart: "
@@ -89,12 +91,12 @@ def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
 
 
 def piece_size(layout: Layout) -> int:
-    """Outputs drawn at once where they are kept, or scored by another program."""
+    """Number of outputs to draw at once if they are kept, or scored by another program."""
     return int(np.clip(PIECE_ENTRIES // layout.entries, 1, LARGEST_PIECE))
 
 
 def joined(pieces: Sequence[Any], most: int) -> Any:
-    """Outputs drawn piece by piece as one tree of arrays, of at most so many trials."""
+    """Join outputs drawn piece by piece into one tree of arrays, of at most ``most`` trials."""
     import jax
 
     if not pieces:
@@ -103,33 +105,33 @@ def joined(pieces: Sequence[Any], most: int) -> Any:
 
 
 def cells_of(scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """How many scores (trials, members) fall in each cell between the edges; one on an edge counts below it."""
+    """Count how many scores (trials, members) fall in each cell between the edges; one on an edge counts below it."""
     pairs = zip(np.asarray(edges, np.float32), scores.T, strict=True)
-    places = (np.searchsorted(row, own, side="left") for row, own in pairs)
+    places = (np.searchsorted(member_edges, member_scores, side="left") for member_edges, member_scores in pairs)
     return np.stack([np.bincount(place, minlength=edges.shape[1] + 1) for place in places])
 
 
-Drew = Callable[[int], None]
-"""Is told how many more trials were drawn, of both sides together."""
+DrawListener = Callable[[int], None]
+"""Called with the number of further trials drawn, of either side."""
 
 
-def unheard(drawn: int) -> None:
-    """For trials that nobody counts."""
+def ignore_draws(drawn: int) -> None:
+    """Default listener of draws that nobody follows."""
 
 
 class Source(Protocol):
     """Scores of numbered trials of one side. Trial i depends on the key and on i alone."""
 
     pace: ClassVar[float] = 0.2
-    """About how many seconds one count takes, before progress is shown."""
+    """About how many seconds one count takes, between two reports of progress."""
 
     @property
     def chunk(self) -> int:
-        """Trials drawn at once: fewer cost as much."""
+        """Trials drawn at once: fewer take as long."""
         ...
 
-    def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
-        """Scores of trials start..stop-1, shape (stop - start, members); ``drew`` is told of each part of them."""
+    def scores(self, start: int, stop: int, drew: DrawListener = ignore_draws) -> np.ndarray:
+        """Scores of trials start..stop-1, shape (stop - start, members); ``drew`` is called for each part of them."""
         ...
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
@@ -137,12 +139,12 @@ class Source(Protocol):
         ...
 
     def give_up(self) -> None:
-        """End what is under way elsewhere, where nobody waits for it any more."""
+        """Stop what is under way elsewhere, since nobody waits for it."""
         return
 
 
 class Scored(Protocol):
-    """One side with a score: everything but the key."""
+    """One side with a score, to which only the key is missing."""
 
     def source(self, key: jax.Array, /) -> Source:
         """The scores that belong to one key."""
@@ -151,36 +153,36 @@ class Scored(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class OneSide:
-    """A side with a score that is all in its sources."""
+    """A side with a score whose sources a function makes."""
 
     source: Callable[[jax.Array], Source]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tally:
-    """Counts of both sides over the same grid, and how many trials per side they stand for."""
+    """Counts of both sides over the same grid, and for how many trials per side they stand."""
 
     without: np.ndarray
     with_record: np.ndarray
     trials_per_side: int
     state: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """What else whoever counts must know to go on, as plain data; nothing where counts are all."""
+    """What else the counting policy needs to continue, as plain data; empty if counts are enough."""
     test: str = ""
-    """A digest of the edges and cuts that the counts belong to, where they are kept to be continued."""
+    """Digest of the edges and cuts that the counts belong to, if they are kept to be continued."""
 
 
 def complete(counts: np.ndarray, trials: int) -> np.ndarray:
-    """The counts (members, cells) themselves, if every member's sum to the trials that were drawn."""
-    found = counts.sum(axis=1)
-    if np.any(counts < 0) or np.any(found != trials):
+    """Return the counts (members, cells) if they sum to the number of trials for every member, otherwise raise."""
+    totals = counts.sum(axis=1)
+    if np.any(counts < 0) or np.any(totals != trials):
         raise WrongCountsError(
-            f"{trials} trials were drawn but {found.tolist()} were counted; please report it with the device's name."
+            f"{trials} trials were drawn but {totals.tolist()} were counted; please report it with the device's name."
         )
     return counts
 
 
 def empty_tally(edges: np.ndarray) -> Tally:
-    """Nothing counted yet."""
+    """A tally without trials."""
     zero = np.zeros((edges.shape[0], edges.shape[1] + 1), np.int64)
     return Tally(without=zero, with_record=zero, trials_per_side=0)
 
@@ -197,12 +199,12 @@ def tally(
 ) -> Tally:
     """Count both sides in step until ``trials_per_side`` or the deadline (a time.monotonic() value).
 
-    ``start`` continues an interrupted count; ``report`` is called after every block, at most a few times a second.
-    The deadline looks at the clock only, never at the counts, so what it cuts off stays a fair sample.
+    ``start`` continues an interrupted count; ``report`` is called after every block, at most a few times a second. The
+    deadline depends on the clock only, never on the counts, so that what it cuts off stays a fair sample.
     """
     done = start or empty_tally(edges)
     blocks = Blocks(without, deadline)
-    # a side a thread: both programs compile, and on a CPU run, at the same time
+    # one thread per side, so that both programs compile, and on a CPU run, at the same time
     with ThreadPoolExecutor(2) as pool:
         while done.trials_per_side < trials_per_side:
             if blocks.late and done.trials_per_side > 0:
@@ -214,7 +216,7 @@ def tally(
             try:
                 counted = [complete(future.result(), stop - first) for future in counting]
             except BaseException:
-                # the pool waits for both
+                # otherwise the pool would wait for both sides to finish
                 without.give_up()
                 with_record.give_up()
                 raise
@@ -229,9 +231,14 @@ def tally(
 
 
 def scores_in_time(
-    without: Source, with_record: Source, *, trials_per_side: int, deadline: float | None, drew: Drew = unheard
+    without: Source,
+    with_record: Source,
+    *,
+    trials_per_side: int,
+    deadline: float | None,
+    drew: DrawListener = ignore_draws,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of both sides, fewer (but some) where the deadline passes: the clock decides, never the scores."""
+    """Scores of both sides, fewer (but some) if the deadline passes: the clock decides, never the scores."""
     if deadline is None:
         return without.scores(0, trials_per_side, drew), with_record.scores(0, trials_per_side, drew)
     blocks, drawn, parts = Blocks(without, deadline), 0, []
@@ -247,17 +254,17 @@ def scores_in_time(
 
 
 def part_of(deadline: float | None) -> float | None:
-    """The deadline of fit trials: most of the time is for those that judge."""
+    """Deadline of fit trials, which leaves most of the time to those that judge."""
     now = time.monotonic()
     return None if deadline is None else now + TIME * max(deadline - now, 0.0)
 
 
 class Blocks:
-    """How many trials per side to draw next: as many as the source's pace suggests, and no more than time allows."""
+    """Decides how many trials per side to draw next: as many as the source's pace suggests and time allows."""
 
     def __init__(self, source: Source, deadline: float | None):
         self._chunk, self._pace, self._deadline = max(1, source.chunk), source.pace, deadline
-        # with a deadline the first trial tells how long one takes
+        # with a deadline the first block is one trial, to see how long it takes
         self.size = self._chunk if deadline is None else 1
 
     @property
@@ -266,7 +273,7 @@ class Blocks:
         return self._deadline is not None and time.monotonic() >= self._deadline
 
     def took(self, trials: int, seconds: float) -> None:
-        """The last block, for the size of the next."""
+        """Adapt the size of the next block to the duration of the last."""
         if seconds < self._pace / 2:
             self.size = max(2 * self.size, self._chunk)
         elif seconds > self._pace * 2:

@@ -17,7 +17,7 @@ SETTINGS = {
     # one that dies twice within this time is not started again
     "distributed.deploy.lost-worker-timeout": "1 day",
 }
-"""Of Dask, for a cluster that is started here."""
+"""Settings of Dask for a cluster that is started here."""
 
 
 @checked
@@ -53,7 +53,7 @@ def dask_executor(scheduler: str | None = None, *, workers: Count | None = None)
         count, held = workers or os.cpu_count() or 1, contextlib.ExitStack()
         cluster = _local_cluster(distributed, count, held)
         return DaskExecutor(distributed.Client(cluster), workers=count, held=held)
-    place = {"scheduler_file": _written(scheduler)} if scheduler.endswith(".json") else {"address": scheduler}
+    place = {"scheduler_file": _awaited_file(scheduler)} if scheduler.endswith(".json") else {"address": scheduler}
     try:
         client = distributed.Client(**place, timeout=START_SECONDS / 4)
     except (OSError, ValueError) as error:
@@ -63,8 +63,8 @@ def dask_executor(scheduler: str | None = None, *, workers: Count | None = None)
     return DaskExecutor(client, workers=workers or 1)
 
 
-def _written(file: str) -> str:
-    """A scheduler file, which the scheduler writes when it has started."""
+def _awaited_file(file: str) -> str:
+    """Wait for a scheduler file, which the scheduler writes when it has started."""
     end = time.monotonic() + START_SECONDS
     while not os.path.isfile(file):
         if time.monotonic() > end:
@@ -77,7 +77,7 @@ def _written(file: str) -> str:
 
 
 def _local_cluster(distributed: Any, workers: int, held: contextlib.ExitStack) -> Any:
-    """Processes on this machine, as long as they are held."""
+    """Start worker processes on this machine, until ``held`` is closed."""
     from dask import config
 
     held.enter_context(config.set(SETTINGS))

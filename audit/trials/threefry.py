@@ -1,4 +1,4 @@
-"""Keys made from keys on the host: XLA would compile a program for every way of doing it."""
+"""Derive keys from keys on the host, as XLA would compile a program for every way of doing it."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ WORD = 0xFFFFFFFF
 
 
 def threefry(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Threefry-2x32 with 20 rounds, of whole numbers or of arrays of them. [salmon2011, section 3.3]"""
-    one, two = key
-    schedule = (one, two, one ^ two ^ PARITY)
-    x, y = (counter[0] + one) & WORD, (counter[1] + two) & WORD
+    """Threefry-2x32 with 20 rounds, for integers or arrays of them. [salmon2011, section 3.3]"""
+    first, second = key
+    schedule = (first, second, first ^ second ^ PARITY)
+    x, y = (counter[0] + first) & WORD, (counter[1] + second) & WORD
     for block in range(5):
-        for turn in ROTATIONS[block % 2]:
+        for rotation in ROTATIONS[block % 2]:
             x = (x + y) & WORD
-            y = ((y << turn | y >> (32 - turn)) & WORD) ^ x
+            y = ((y << rotation | y >> (32 - rotation)) & WORD) ^ x
         x = (x + schedule[(block + 1) % 3]) & WORD
         y = (y + schedule[(block + 2) % 3] + block + 1) & WORD
     return x, y
 
 
 def fold_in(key: jax.Array, *numbers: int) -> jax.Array:
-    """What ``jax.random.fold_in`` gives for numbers below 2^32, one after the other."""
+    """The same as ``jax.random.fold_in`` for numbers below 2^32, one after the other."""
     import jax
     import jax.numpy as jnp
 
@@ -48,7 +48,7 @@ def fold_in(key: jax.Array, *numbers: int) -> jax.Array:
 
 
 def split(key: jax.Array, count: int = 2) -> tuple[jax.Array, ...]:
-    """What ``jax.random.split`` gives as JAX is by default (jax_threefry_partitionable), however it is set."""
+    """The same as ``jax.random.split`` with its default (jax_threefry_partitionable), however that is set."""
     import jax
 
     if str(jax.random.key_impl(key)) != IMPLEMENTATION:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from audit.trials.cells import NONE_BROKEN
-from audit.trials.devices import device_mesh, devices_in, shares
+from audit.trials.devices import device_mesh, devices_in, trials_per_device
 from audit.trials.keys import key_from_seed, trial_number, trial_numbers
 from audit.trials.programs import (
     Programs,
@@ -30,16 +30,16 @@ from audit.trials.programs import (
 )
 from audit.trials.separate_scoring import Draw, separate
 from audit.trials.source import (
-    Drew,
+    DrawListener,
     Scored,
     Source,
     common_layout,
     complete,
+    ignore_draws,
     joined,
     not_finite,
     piece_size,
     require_finite,
-    unheard,
 )
 from audit.trials.user_code_errors import MechanismError, blamed
 from distinguishers.contract import Distinguisher
@@ -53,100 +53,102 @@ from mechanisms.release import Layout, layout_of
 from mechanisms.structure import is_structured
 
 CHUNK_ENTRIES = 2**18
-"""Output coordinates drawn at once on a CPU: more than this leaves the caches."""
+"""Most output coordinates drawn at once on a CPU: more do not fit its caches."""
 DEVICE_CHUNK_ENTRIES = 2**28
 """The same on an accelerator, where occupancy matters more."""
 LARGEST_CHUNK = 2**12
+"""Most trials drawn at once on a CPU."""
 SUMMED_CHUNK = 2**6
-"""Least on a CPU where long vectors are summed as they are drawn: scores of a few trials cost as much as of many."""
+"""Fewest trials on a CPU if long vectors are summed as they are drawn: few scores take as long as many."""
 LARGEST_DEVICE_CHUNK = 2**20
+"""Most trials drawn at once on an accelerator."""
 LARGEST_COLLAPSED_CHUNK = 2**15
-"""Entries of statistics drawn at once on an accelerator: scoring each takes hundreds of mixture terms."""
+"""Most statistics drawn at once on an accelerator: scoring each takes hundreds of mixture terms."""
 TRACED = (
     "A step is called as step(key, dataset) and traced by JAX; code that JAX cannot trace is "
     'mechanisms.callable_step(function), called as function(seed, dataset) (kind = "callable_step" in a suite).'
 )
 NUMBERS = np.generic | int | float | complex
 EDGES = 208
-"""Grids are padded to a multiple of this many edges: those that policies lay out have fewer, and so one program."""
+"""Grids are padded to a multiple of this many edges, so that all that policies use share one program."""
 MOST_AT_ONCE = 2**30
-"""Trials that one call of a program counts, in 32-bit integers; the sums are kept in 64 bits."""
+"""Most trials that one call of a program counts, in 32-bit integers; their sums have 64 bits."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
-    """Draw, release, score and count on one dataset: compiled for a structure; outputs never leave the device."""
+    """A compiled program that draws, scores and counts on one dataset; outputs never leave the device."""
 
     side: str
     chunk: int
     output: Any
-    """The shape of one output."""
+    """Shapes and dtypes of one output."""
     release: Release
     scoring: Scoring
     programs: Programs
     mesh: Mesh | None = None
-    """Devices that share the trials, where there are several."""
+    """Devices that share the trials, if there are several."""
 
-    def source(self, key: jax.Array) -> Compiled:
+    def source(self, key: jax.Array) -> CompiledSource:
         """The scores that belong to one key."""
-        return Compiled(program=self, key=key)
+        return CompiledSource(program=self, key=key)
 
     def score_chunk(self, key: jax.Array, first: Words) -> jax.Array:
         """Scores of one chunk of trials."""
         return self.programs.score_chunk(self.release, self.scoring, key, first, size=self.chunk)
 
     def count(self, key: jax.Array, first: int, count: int, edges: jax.Array) -> np.ndarray:
-        """How many of ``count`` trials fall in each cell; refuses a score that is not finite."""
+        """Count how many of ``count`` trials fall in each cell; refuses a score that is not finite."""
         if self.mesh is None:
             parts, starts = (self.release, self.scoring, key), [first]
             found = self.programs.count_chunks(*parts, trial_number(first), np.int32(count), edges, size=self.chunk)
-            counts, bad = (np.asarray(value)[None] for value in found)
+            counts, first_broken = (np.asarray(value)[None] for value in found)
         else:
-            own = shares(count, devices=self.mesh.size, size=self.chunk)
-            starts = [first + sum(own[:device]) for device in range(len(own))]
-            counts, bad = self.programs.count_everywhere(
+            counts_by_device = trials_per_device(count, devices=self.mesh.size, size=self.chunk)
+            starts = [first + sum(counts_by_device[:device]) for device in range(len(counts_by_device))]
+            counts, first_broken = self.programs.count_everywhere(
                 self.release,
                 self.scoring,
                 key,
                 trial_numbers(starts),
-                jnp.asarray(own, jnp.int32),
+                jnp.asarray(counts_by_device, jnp.int32),
                 edges,
                 size=self.chunk,
                 mesh=self.mesh,
             )
-        broken = [start + int(place) for start, place in zip(starts, bad, strict=True) if place != NONE_BROKEN]
+        broken = [start + int(place) for start, place in zip(starts, first_broken, strict=True) if place != NONE_BROKEN]
         if broken:
             raise not_finite(min(broken), self.side)
         return np.asarray(counts, np.int64).sum(axis=0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Compiled(Source):
-    """A program with its key: a Source whose trial i is a function of (key, i) alone."""
+class CompiledSource(Source):
+    """Scores of a program under one key, where trial i is a function of (key, i) alone."""
 
     program: Program
     key: jax.Array
 
     @property
     def chunk(self) -> int:
-        """Trials drawn at once, on all devices together."""
+        """Trials drawn at once by all devices together."""
         return self.program.chunk * devices_in(self.program.mesh)
 
-    def scores(self, start: int, stop: int, drew: Drew = unheard) -> np.ndarray:
-        """Kept on the host, from one device: for fit and pilot trials, of which there are few."""
+    def scores(self, start: int, stop: int, drew: DrawListener = ignore_draws) -> np.ndarray:
+        """Scores of fit and pilot trials, which are few; kept on the host, drawn on one device."""
         parts, size = [], self.program.chunk
         for first in range(start, stop, size):
-            wanted = min(size, stop - first)
-            part = np.asarray(self.program.score_chunk(self.key, trial_number(first)))[:wanted]
+            count = min(size, stop - first)
+            part = np.asarray(self.program.score_chunk(self.key, trial_number(first)))[:count]
             require_finite(part, first, self.program.side)
             parts.append(part)
             drew(len(part))
         return np.concatenate(parts)
 
     def cells(self, start: int, stop: int, edges: np.ndarray) -> np.ndarray:
-        """Counted on the device, whatever the number of trials."""
+        """Counts of any number of trials, made on the device."""
         width = edges.shape[1]
-        # repeated edges add empty cells only
+        # padding repeats the last edge, which adds empty cells only
         rows = jnp.asarray(np.pad(edges, ((0, 0), (0, -width % EDGES)), mode="edge"), jnp.float32)
         total = np.zeros((rows.shape[0], rows.shape[1] + 1), np.int64)
         for first in range(start, stop, MOST_AT_ONCE):
@@ -156,7 +158,7 @@ class Compiled(Source):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TracedSides:
-    """BothSides of a mechanism that JAX traces."""
+    """Source of trials of a mechanism that JAX traces."""
 
     mechanism: Mechanism
     neighbours: Neighbours
@@ -165,9 +167,9 @@ class TracedSides:
     def scored(
         self, distinguisher: Distinguisher, *, chunk: int | None = None, learnt: bool = False
     ) -> tuple[Scored, Scored]:
-        """Scores of both sides; one program where their structure is the same, compiled when first used.
+        """Scores of both sides, by one program if their structure is the same, compiled when first used.
 
-        A learnt score is compiled apart from the draws.
+        A learned score is compiled separately from the draws.
         """
         if learnt:
             size = chunk or piece_size(self.layout())
@@ -179,7 +181,7 @@ class TracedSides:
         )
 
     def layout(self) -> Layout:
-        """From the shapes alone."""
+        """Layout of the outputs, from their shapes alone."""
         without, with_record = (
             self._layout(shapes_of(self.mechanism, dataset, side), side)
             for side, dataset in (("without", self.neighbours.without), ("with", self.neighbours.with_record))
@@ -197,7 +199,7 @@ class TracedSides:
         *,
         size: int,
         deadline: float | None = None,
-        drew: Drew = unheard,
+        drew: DrawListener = ignore_draws,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Full outputs of both sides, ``size`` at a time on one device, kept on the host."""
 
@@ -210,7 +212,7 @@ class TracedSides:
                     drew(min(size, trials - start))
             return joined(pieces, trials)
 
-        # two programs to compile, which takes longer than the draws
+        # in parallel, since compiling the two programs takes longer than the draws
         with ThreadPoolExecutor(2) as pool:
             without, with_record = pool.map(side, keys, ("without", "with"))
         return without, with_record
@@ -224,43 +226,45 @@ class TracedSides:
     def read_without(
         self, key: jax.Array, *, size: int, pieces: int, read: Callable[[Any], Any], use: Callable[[Any], None]
     ) -> None:
-        """Outputs without the record, which never leave the device; only what ``read`` makes of a piece does."""
+        """Stream outputs without the record on the device; only what ``read`` returns leaves it."""
         draw = self._draw("without", size)
         program = jax.jit(lambda first: read(draw(key, first)))
         for index in range(pieces):
             use(program(trial_number(index * size)))
 
     def _draw(self, side: str, size: int) -> Draw:
-        """Outputs of ``size`` trials from a first one on."""
+        """Program that draws ``size`` trials of a side from a given one on."""
         if (side, size) not in self._draws:
             release = self._release(side)
             self._draws[side, size] = functools.partial(programs_of(release).draw_chunk, release, size=size)
         return self._draws[side, size]
 
     def _release(self, side: str) -> Release:
+        """Release of the mechanism on the dataset of a side."""
         dataset = self.neighbours.without if side == "without" else self.neighbours.with_record
         with traced(self.mechanism, side):
             return release_of(self.mechanism, dataset)
 
 
 def shapes_of(mechanism: Mechanism, dataset: Any, side: str) -> Any:
-    """The output on one side's dataset, as shapes and dtypes."""
+    """Shapes and dtypes of the output on one side's dataset."""
     given = prepare(mechanism, dataset)
     with traced(mechanism, side):
-        known = release_on(mechanism, given)
-        if known is not None and is_structured(known):
-            return programs_of(known).output.eval_shape(known, key_from_seed(0))
+        structured_release = release_on(mechanism, given)
+        if structured_release is not None and is_structured(structured_release):
+            return programs_of(structured_release).output.eval_shape(structured_release, key_from_seed(0))
         return jax.eval_shape(lambda key: _released(mechanism, mechanism(key, given)), key_from_seed(0))
 
 
 def _released(mechanism: Mechanism, output: Any) -> Any:
+    """Return an output if it consists of arrays, otherwise raise."""
     if why := why_no_release(output):
         raise ValueError(f"{why}{written_at(as_given(mechanism))}")
     return output
 
 
 def why_no_release(output: Any) -> str:
-    """That what a step returns is not made of arrays: a clause; empty where it is."""
+    """Say why what a step returned is no release, as a clause; "" if it is one."""
     leaves = jax.tree.leaves(output)
     wrong = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, jax.Array | np.ndarray | NUMBERS)]
     if not wrong and leaves:
@@ -270,19 +274,19 @@ def why_no_release(output: Any) -> str:
 
 @contextlib.contextmanager
 def traced(mechanism: Mechanism, side: str) -> Iterator[None]:
-    """What a step raises while JAX traces it, with how a user's function is called where that may be the reason."""
+    """Name the side in errors of a step that JAX traces and, where it may help, say how steps are called."""
     try:
         with blamed(f"{mechanism.name!r} failed on the side {side!r}"):
             yield
     except MechanismError as error:
-        # a key is no integer (TypeError), and Python's are too large for JAX (OverflowError)
+        # code for integer seeds fails on a key (TypeError), or makes numbers too large for JAX (OverflowError)
         if isinstance(error.__cause__, TypeError | OverflowError) and isinstance(mechanism, Step):
             raise MechanismError(f"{str(error).rstrip('.')}. {TRACED}") from error.__cause__
         raise
 
 
 def chunk_size(kind: OutputKind, output: Any, *, records: int = 0, own_code: bool = True) -> int:
-    """Trials drawn at once, from one output (or its shape), the dataset's size and the device.
+    """Number of trials to draw at once, for outputs of this shape, the dataset's size and the device.
 
     Our simulators hold a number for each record of a trial; other code may hold an output for each.
     """
@@ -306,9 +310,9 @@ def compile_program(
     chunk: int | None = None,
     beside: Program | None = None,
 ) -> Program:
-    """One side of an audit as a program; compiled when it is first used. Scores do not depend on the chunk size.
+    """Program of one side of an audit, compiled when first used. Scores do not depend on the chunk size.
 
-    ``beside`` is the other side: what scores its outputs scores these, where they have the same shape.
+    ``beside`` is the program of the other side, whose score is shared if the outputs have the same shape.
     """
     step, score = as_mechanism(mechanism), as_distinguisher(distinguisher)
     key = key_from_seed(0)

@@ -1,4 +1,4 @@
-"""Errors of the user's code: whatever way out it takes, what arrives here is an error of ours.
+"""Errors of the user's code: however it stops, an error of ours arrives here.
 
 A step that calls ``sys.exit(0)`` must not end a run with exit code 0 and no report.
 """
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 READ_ONLY = re.compile(r"(?<=^ValueError: )(output array|assignment destination) is read-only$", re.MULTILINE)
-"""What NumPy says where code changes the records that it was given."""
+"""NumPy's message where code changes the records that it was given."""
 
 
 SEED_REFUSED = re.compile(
@@ -29,7 +29,8 @@ SEED_REFUSED = re.compile(
     r"|ValueError: Overflow when unpacking long( long)?)$",
     re.MULTILINE,
 )
-"""What jax.random.key and numpy.random.seed say of a seed of 64 bits, and torch.manual_seed of one of more."""
+"""Messages of jax.random.key and numpy.random.seed about seeds of 64 bits, and of torch.manual_seed about longer
+ones."""
 TAKE_LESS = (
     "if this is the trial's seed, or made of it, that goes up to 2**64 - 1: use seed % 2**32, which no two trials of a "
     "dataset share"
@@ -37,7 +38,7 @@ TAKE_LESS = (
 
 
 ARRAYS = ("numpy", "torch")
-"""Libraries whose arrays may have no rows; JAX's have the shapes that the program was traced with."""
+"""Libraries whose arrays may have no rows; those of JAX have the shapes that the program was traced with."""
 NO_ROWS = (
     "In this trial `{name}` has no rows: a batch that is drawn at random can be empty. Leave out its gradients then, "
     "but still add the noise and take the step."
@@ -64,7 +65,7 @@ class MechanismError(RuntimeError):
 
 
 def without_our_frames(audit: Callable[P, T]) -> Callable[P, T]:
-    """An audit whose errors of the user's code show the user's lines: eleven frames of ours stood above them."""
+    """Decorate an audit so that tracebacks of errors in the user's code show only the user's lines."""
 
     @functools.wraps(audit)
     def audited(*given: P.args, **named: P.kwargs) -> T:
@@ -72,30 +73,30 @@ def without_our_frames(audit: Callable[P, T]) -> Callable[P, T]:
             return audit(*given, **named)
         except MechanismError as error:
             if (cause := error.__cause__) is not None:
-                cause = cause.with_traceback(_own_frames(cause.__traceback__))
+                cause = cause.with_traceback(_user_frames(cause.__traceback__))
             raise error.with_traceback(None) from cause
 
     return audited
 
 
-def _own_frames(raised: types.TracebackType | None) -> types.TracebackType | None:
+def _user_frames(raised: types.TracebackType | None) -> types.TracebackType | None:
     """A traceback without the frames of this toolkit and of libraries."""
     if raised is None:
         return None
-    rest = _own_frames(raised.tb_next)
+    rest = _user_frames(raised.tb_next)
     if is_library(raised.tb_frame.f_code.co_filename):
         return rest
     return types.TracebackType(rest, raised.tb_frame, raised.tb_lasti, raised.tb_lineno)
 
 
 class Terminated(KeyboardInterrupt):
-    """Somebody asked this process to end, as Ctrl-C does."""
+    """This process was asked to end, as by Ctrl-C."""
 
 
 def passes(error: BaseException) -> bool:
-    """Whether an exception is not the user's code's own: Ctrl-C, a request to end, and inside a test pytest's outcomes.
+    """Whether an exception is not from the user's code: Ctrl-C, a request to end and, inside a test, pytest's outcomes.
 
-    Outside a test nobody waits for pytest's outcomes, and ``pytest.exit(returncode=0)`` is as good as ``sys.exit(0)``.
+    Outside a test nobody handles pytest's outcomes, and ``pytest.exit(returncode=0)`` is as bad as ``sys.exit(0)``.
     """
     if isinstance(error, KeyboardInterrupt):
         return True
@@ -106,7 +107,7 @@ def passes(error: BaseException) -> bool:
 
 
 def sentence(error: BaseException) -> str:
-    """An exception in one line; what is no plain refusal of a value says its kind."""
+    """An exception in one line, with its type unless it plainly refuses a value."""
     if isinstance(error, SystemExit):
         return f"it called sys.exit({error.code!r})"
     text = " ".join(str(error).split()) or "no message"
@@ -114,7 +115,7 @@ def sentence(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """The last line of the user's own code that an exception passed through; empty if there is none in a file."""
+    """The last line of the user's code that an exception passed through; "" if there is none in a file."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -124,31 +125,31 @@ def raised_at(error: BaseException) -> str:
 
 
 def own_traceback(error: BaseException) -> str:
-    """The traceback from the user's first line on, without this toolkit's frames; where none is left, the error."""
-    told = traceback.TracebackException.from_exception(error)
-    frames = [frame for frame in told.stack if not is_ours(frame.filename)]
-    own = next((index for index, frame in enumerate(frames) if not is_library(frame.filename)), len(frames))
-    left = traceback.StackSummary.from_list(frames[own:])
+    """The traceback from the user's first line on, without this toolkit's frames; if none is left, the error alone."""
+    formatted = traceback.TracebackException.from_exception(error)
+    frames = [frame for frame in formatted.stack if not is_ours(frame.filename)]
+    first_own = next((index for index, frame in enumerate(frames) if not is_library(frame.filename)), len(frames))
+    kept = traceback.StackSummary.from_list(frames[first_own:])
     if isinstance(error, SystemExit):
         # a last line 'SystemExit: 0' would read as if all were well
-        heading = "Traceback (most recent call last):\n" if left else ""
-        return f"{heading}{''.join(left.format())}{sentence(error)}\n"
-    if not left:
-        return _unqualified("".join(told.format_exception_only()))
-    told.stack = left
-    said = "".join(told.format(chain=False))
-    said = SEED_REFUSED.sub(rf"\g<0>; {TAKE_LESS}", said)
-    return READ_ONLY.sub(r"\g<0>: all trials get the same records, so work on a copy", said)
+        heading = "Traceback (most recent call last):\n" if kept else ""
+        return f"{heading}{''.join(kept.format())}{sentence(error)}\n"
+    if not kept:
+        return _unqualified("".join(formatted.format_exception_only()))
+    formatted.stack = kept
+    text = "".join(formatted.format(chain=False))
+    text = SEED_REFUSED.sub(rf"\g<0>; {TAKE_LESS}", text)
+    return READ_ONLY.sub(r"\g<0>: all trials get the same records, so work on a copy", text)
 
 
 def large_seed(error: BaseException) -> str:
-    """What to do about a seed that a library refused; nothing of other errors."""
+    """Advice about a seed that a library refused; "" for other errors."""
     refused = SEED_REFUSED.search(f"{type(error).__name__}: {error}")
     return f"{TAKE_LESS[0].upper()}{TAKE_LESS[1:]}" if refused else ""
 
 
 def empty_batch(error: BaseException) -> str:
-    """Which array of the user's own code has no rows, in the frames that an exception passed through; else nothing."""
+    """Name an array of the user's code without rows in the frames that an exception passed; "" if none."""
     if not isinstance(error, ArithmeticError | IndexError | RuntimeError | TypeError | ValueError):
         return ""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if not is_library(frame.f_code.co_filename)]
@@ -161,41 +162,41 @@ def empty_batch(error: BaseException) -> str:
 
 
 def last_words(text: str) -> str:
-    """The last line of a message with a traceback in it, and the line of code that the traceback ends with."""
+    """The last line of a message that contains a traceback, and the line of code that the traceback ends with."""
     lines = text.strip().splitlines()
     places = re.findall(r'^\s*File "([^"]+)", line (\d+)', text, re.MULTILINE)
-    own = [f"{relative(path)}:{line}" for path, line in places if not is_library(path)]
-    of_program = [line for line in map(_unqualified, lines) if line.startswith("CommandError: ")]
+    user_places = [f"{relative(path)}:{line}" for path, line in places if not is_library(path)]
+    program_errors = [line for line in map(_unqualified, lines) if line.startswith("CommandError: ")]
     # what an exception says may have several lines
-    said = [] if of_program else re.split(r'\n +File ".*(?:\n .*)*\n', text.strip())[1:]
-    last = _unqualified(said[-1].splitlines()[0] if said else lines[-1]).rstrip(".")
-    if of_program and of_program[-1].rstrip(".") != last and not re.match(r"\w*(Error|Exception)\b", last):
-        # what a program said last need not be why it failed
-        return f"{of_program[-1].partition('. Its standard error: ')[0]}. Its standard error ends with: {last}"
-    return f"{last} (at {own[-1]})" if own else last
+    messages = [] if program_errors else re.split(r'\n +File ".*(?:\n .*)*\n', text.strip())[1:]
+    last = _unqualified(messages[-1].splitlines()[0] if messages else lines[-1]).rstrip(".")
+    if program_errors and program_errors[-1].rstrip(".") != last and not re.match(r"\w*(Error|Exception)\b", last):
+        # the last line of its standard error need not say why a program failed
+        return f"{program_errors[-1].partition('. Its standard error: ')[0]}. Its standard error ends with: {last}"
+    return f"{last} (at {user_places[-1]})" if user_places else last
 
 
 def _unqualified(text: str) -> str:
-    """An exception by its name, without its module."""
+    """An exception's name without its module."""
     return re.sub(r"^(\w+\.)+(?=\w+: )", "", text)
 
 
 @contextlib.contextmanager
 def blamed(what: str) -> Iterator[None]:
-    """Any exception of a user's code as one that says whose it was."""
+    """Turn any exception inside this block into one that blames the user's code for it."""
     try:
         yield
     except BaseException as error:
         if passes(error):
             raise
-        own = str(error).partition("\nThe error occurred while tracing ")[0]  # at lines of ours
-        told = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {own}"
-        raise MechanismError(f"{what}{raised_at(error)}: {told}") from error
+        message = str(error).partition("\nThe error occurred while tracing ")[0]  # at lines of ours
+        reason = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {message}"
+        raise MechanismError(f"{what}{raised_at(error)}: {reason}") from error
 
 
 @contextlib.contextmanager
 def contained() -> Iterator[None]:
-    """Exceptions leave this block as they are, and every other way out of a user's code becomes one.
+    """Let exceptions leave this block as they are, and turn any other exit of a user's code into one.
 
     For the outside of whatever runs user code somewhere inside; it can also decorate a function.
     """

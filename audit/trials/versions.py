@@ -1,4 +1,4 @@
-"""What must be the same in every process that draws trials of one audit. Imports nothing heavy."""
+"""Versions that must be the same in every process that draws trials of one audit. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[2]
 OWN = ("audit", "distinguishers", "guarantees", "mechanisms")
-"""Our packages."""
+"""Packages of this toolkit."""
 LIBRARIES = ("dpsgd-audit", "jax", "jaxlib", "numpy")
+"""Distributions whose versions are compared."""
 CODE = "dpsgd-audit's code"
 
 
 @functools.cache
 def versions() -> Mapping[str, str]:
-    """Python, the libraries that decide a trial, and a digest of our own files."""
+    """Versions of Python and of the libraries that determine a trial, and a digest of our own files."""
     return {"python": platform.python_version(), **{name: version_of(name) for name in LIBRARIES}, CODE: own_code()}
 
 
@@ -43,7 +44,7 @@ def own_code() -> str:
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
     """What differs, each as 'name: this there, that here'."""
     return [
-        f"{name}: {there.get(name, 'unknown')} there, {own} here"
-        for name, own in here.items()
-        if there.get(name) != own
+        f"{name}: {there.get(name, 'unknown')} there, {version} here"
+        for name, version in here.items()
+        if there.get(name) != version
     ]

@@ -1,4 +1,4 @@
-"""Draws batches of trials of foreign code, here or in spawned worker processes. No scores and no statistics."""
+"""Draw batches of trials of foreign code, here or in spawned worker processes. No scores and no statistics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mechanisms.contract import BatchMechanism, Draw
 from mechanisms.release import Layout, LostDigitsError, flatten_rows
 
 START_SECONDS = 180.0
-"""What a worker may take to start, import a library and prepare a side, before its first trials of it."""
+"""Time that a worker may take to start, import a library and prepare a side, before its first trials of it."""
 
 ONE_SIDE = (
     "; {} the record the same seed gives a release, so the failure alone tells the two datasets apart (to audit that, "
@@ -37,10 +37,11 @@ ONE_SIDE = (
 )
 
 Use = Callable[[int, np.ndarray], None]
+"""Called with the first trial and the outputs of a batch."""
 
 
 class ForeignError(MechanismError):
-    """Foreign code failed, died or did not answer; the message says on which side and trials, with its traceback."""
+    """Foreign code failed, died or did not answer; the message names the side and the trials, with the traceback."""
 
 
 class Batch(NamedTuple):
@@ -53,14 +54,14 @@ class Batch(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Outputs of one batch in their flat view, and what they are made of."""
+    """Outputs of one batch in their flat view, and their layout."""
 
     rows: np.ndarray
     layout: Layout
 
 
-class _Waiting(NamedTuple):
-    """A batch that a worker was sent, until when it may take, and whether the worker is known to be ready for it."""
+class _Request(NamedTuple):
+    """A batch sent to a worker, its deadline, and whether the worker is known to be ready for it."""
 
     batch: Batch
     deadline: float
@@ -71,20 +72,20 @@ class Drawer(Protocol):
     """Draws batches and hands each to ``use(first trial, outputs)``, in any order."""
 
     def draw(self, batches: list[Batch], use: Use) -> None:
-        """Draw them all."""
+        """Draw all batches."""
         ...
 
     def layout(self, batch: Batch) -> Layout:
-        """What the outputs of a batch are made of."""
+        """Layout of the outputs of a batch."""
         ...
 
 
 def drawer(mechanism: BatchMechanism, datasets: Mapping[str, Any], workers: int) -> Drawer:
-    """So many workers, or this process."""
+    """A drawer with so many workers or, for none, in this process."""
     return Workers(mechanism, datasets, workers) if workers else Local(mechanism, datasets)
 
 
-class _Trials:
+class _PreparedSides:
     """The prepared sides of one mechanism in one process."""
 
     def __init__(self, mechanism: BatchMechanism, datasets: Mapping[str, Any]):
@@ -93,7 +94,7 @@ class _Trials:
         self.prepared: dict[str, Draw] = {}
 
     def run(self, batch: Batch, ready: Callable[[], None] = lambda: None) -> Drawn:
-        """Outputs of one batch, or a ForeignError that names the first trial that fails; ``ready`` before the first."""
+        """Outputs of one batch, or a ForeignError naming the first failing trial; calls ``ready`` once prepared."""
         seeds = trial_seeds(batch.key_data, batch.start, batch.stop)
         try:
             if batch.side not in self.prepared:
@@ -105,14 +106,16 @@ class _Trials:
         except BaseException as error:
             if passes(error):
                 raise
-            text, empty = own_traceback(error), empty_batch(error)
-            said = f"{self.place(batch, seeds)} {last_words(text)}. {empty}".rstrip()
-            # what a program said is in the message already, unless it has several lines
-            more = (text.partition(". Its standard error: ")[2] if text.startswith("CommandError: ") else text).strip()
-            raise ForeignError(f"{said}\n{more}" if "\n" in more else said) from None
+            text, empty_array = own_traceback(error), empty_batch(error)
+            message = f"{self.describe_failure(batch, seeds)} {last_words(text)}. {empty_array}".rstrip()
+            # the message already has a program's standard error, unless that has several lines
+            details = (
+                text.partition(". Its standard error: ")[2] if text.startswith("CommandError: ") else text
+            ).strip()
+            raise ForeignError(f"{message}\n{details}" if "\n" in details else message) from None
 
-    def place(self, batch: Batch, seeds: np.ndarray) -> str:
-        """Which trial fails when each is drawn alone by freshly prepared code, and whether the other side's does."""
+    def describe_failure(self, batch: Batch, seeds: np.ndarray) -> str:
+        """Which trial fails if freshly prepared code draws each alone, and whether the other side fails too."""
         where = f"on the side '{batch.side}' of {self.mechanism.name}"
         self.prepared.pop(batch.side, None)
         try:
@@ -121,24 +124,24 @@ class _Trials:
         except Exception:
             return f"preparing the trials {where} failed{self._beside(batch.side, seeds[:1])}:"
         for index in range(len(seeds)):
-            own = seeds[index : index + 1]
+            seed = seeds[index : index + 1]
             try:
                 with contained():
-                    flatten_rows(draw(own), 1, self.mechanism.kind)
+                    flatten_rows(draw(seed), 1, self.mechanism.kind)
             except Exception:
-                failed = f"trial {batch.start + index} {where} (seed {own[0]}) failed"
-                if index and self._answers(batch.side, own):
+                failed = f"trial {batch.start + index} {where} (seed {seed[0]}) failed"
+                if index and self._answers(batch.side, seed):
                     return f"{failed} after {index} others, though it succeeds alone:"
-                return f"{failed}{self._beside(batch.side, own)}:"
-        which = f"trial {batch.start} {where} (seed {seeds[0]})"
+                return f"{failed}{self._beside(batch.side, seed)}:"
+        trials = f"trial {batch.start} {where} (seed {seeds[0]})"
         if len(seeds) > 1:
-            which = f"trials {batch.start} to {batch.stop - 1} {where}"
+            trials = f"trials {batch.start} to {batch.stop - 1} {where}"
         if self._answers(batch.side, seeds):
-            return f"{which} failed once and succeeded when drawn again, as code that fails in its first call only:"
-        return f"{which} failed together, though each succeeds alone:"
+            return f"{trials} failed once and succeeded when drawn again, as code that fails in its first call only:"
+        return f"{trials} failed together, though each succeeds alone:"
 
     def _beside(self, side: str, seed: np.ndarray) -> str:
-        """What the other side gives for the seed of a trial that failed: an answer there is a leak by itself."""
+        """Say that the other side gives a release for the seed of a failed trial, which is a leak by itself."""
         other = "with" if side == "without" else "without"
         return ONE_SIDE.format(other) if self._answers(other, seed) else ""
 
@@ -156,29 +159,27 @@ class Local:
     """Draws in this process: no start-up cost, no time-out."""
 
     def __init__(self, mechanism: BatchMechanism, datasets: Mapping[str, Any]):
-        self._trials = _Trials(mechanism, datasets)
+        self._trials = _PreparedSides(mechanism, datasets)
         self._turn = threading.Lock()
 
     def draw(self, batches: list[Batch], use: Use) -> None:
-        """One batch after the other; the sides are counted in two threads, and foreign code seeds global generators."""
+        """Draw one batch at a time, although sides are counted in two threads: foreign code seeds global generators."""
         for batch in batches:
             with self._turn:
                 drawn = self._trials.run(batch)
             use(batch.start, drawn.rows)
 
     def layout(self, batch: Batch) -> Layout:
-        """Drawn here."""
+        """Layout of the outputs of a batch, drawn here."""
         with self._turn:
             return self._trials.run(batch).layout
 
 
 def _serve(connection: Connection, payload: bytes) -> None:
-    """A worker's life: batches in, outputs or the text of an error out, until the pipe closes.
+    """Serve batches in a worker process until the pipe closes: outputs out, or the text of an error.
 
-    Before its first trials of a side it says by None that it is ready for them.
-
-    Ctrl-C is its parent's to answer; when that ends it, it leaves by the front door, so that programs which it
-    started are ended too.
+    Before its first trials of a side the worker sends None, to say that it is ready for them. It leaves Ctrl-C to its
+    parent; when the parent ends it, it exits regularly, so that programs which it started are ended too.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
@@ -187,18 +188,20 @@ def _serve(connection: Connection, payload: bytes) -> None:
 
 
 def _end(*_: object) -> None:
+    """Answer a request to end."""
     _leave()
     raise Terminated
 
 
 def _leave() -> None:
-    """From here on this process ends by itself; asked again, it would be interrupted while it ends its programs."""
+    """Ignore further requests to end, which would interrupt this process while it ends its programs."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _answer(connection: Connection, payload: bytes) -> None:
+    """Draw batches as they arrive, and send their outputs or errors."""
     mechanism, datasets = pickle.loads(payload)
-    trials = _Trials(mechanism, datasets)
+    trials = _PreparedSides(mechanism, datasets)
     while True:
         try:
             batch = connection.recv()
@@ -211,7 +214,7 @@ def _answer(connection: Connection, payload: bytes) -> None:
 
 
 class Workers:
-    """Spawned processes that serve both sides; spawned, since neither JAX nor PyTorch survives a fork."""
+    """Spawned processes that serve both sides; spawned, because neither JAX nor PyTorch survives a fork."""
 
     def __init__(self, mechanism: BatchMechanism, datasets: Mapping[str, Any], workers: int):
         self._name = mechanism.name
@@ -237,12 +240,12 @@ class Workers:
         self._close = weakref.finalize(self, _shut_down, self._processes, self._pipes)
 
     def draw(self, batches: list[Batch], use: Use) -> None:
-        """Every worker gets the next batch when it has answered; one caller at a time, since the pipes are shared."""
+        """Give every worker the next batch when it has answered; one caller at a time, since the pipes are shared."""
         with self._turn:
             self._draw(batches, lambda start, drawn: use(start, drawn.rows))
 
     def layout(self, batch: Batch) -> Layout:
-        """Drawn by a worker."""
+        """Layout of the outputs of a batch, drawn by a worker."""
         found: list[Layout] = []
         with self._turn:
             self._draw([batch], lambda _, drawn: found.append(drawn.layout))
@@ -252,7 +255,7 @@ class Workers:
         if not self._close.alive:
             raise ForeignError(f"the workers of {self._name} were closed after an earlier error; run the audit again.")
         waiting = batches[::-1]
-        busy: dict[Connection, _Waiting] = {}
+        busy: dict[Connection, _Request] = {}
         try:
             while waiting or busy:
                 for pipe in self._pipes:
@@ -264,7 +267,7 @@ class Workers:
             self._close()
             raise
 
-    def _send(self, pipe: Connection, batch: Batch) -> _Waiting:
+    def _send(self, pipe: Connection, batch: Batch) -> _Request:
         place = (self._pipes.index(pipe), batch.side)
         ready = place in self._warm
         allowed = self._timeout + (0.0 if ready else START_SECONDS)
@@ -273,9 +276,9 @@ class Workers:
             pipe.send(batch)
         except OSError:
             self._died(pipe, batch)
-        return _Waiting(batch, time.monotonic() + allowed, ready)
+        return _Request(batch, time.monotonic() + allowed, ready)
 
-    def _receive(self, busy: dict[Connection, _Waiting], use: Callable[[int, Drawn], None]) -> None:
+    def _receive(self, busy: dict[Connection, _Request], use: Callable[[int, Drawn], None]) -> None:
         until = min(waiting.deadline for waiting in busy.values())
         ready = wait(list(busy), timeout=max(0.0, until - time.monotonic()))
         for pipe in ready:
@@ -287,7 +290,7 @@ class Workers:
                 self._died(pipe, batch)
             else:
                 if answer is None:
-                    busy[pipe] = _Waiting(batch, time.monotonic() + self._timeout, ready=True)
+                    busy[pipe] = _Request(batch, time.monotonic() + self._timeout, ready=True)
                     continue
                 start, drawn, error = answer
                 if error is not None:
@@ -297,7 +300,7 @@ class Workers:
         if late:
             raise ForeignError(self._too_late(late[0]))
 
-    def _too_late(self, waiting: _Waiting) -> str:
+    def _too_late(self, waiting: _Request) -> str:
         batch = waiting.batch
         if not waiting.ready:
             return (
@@ -322,13 +325,14 @@ class Workers:
 
 
 def _span(batch: Batch) -> str:
+    """Name the trials of a batch."""
     several = batch.stop - batch.start > 1
     which = f"trials {batch.start} to {batch.stop - 1}" if several else f"trial {batch.start}"
     return f"{which} on the side '{batch.side}'"
 
 
 def _shut_down(processes: list[Any], pipes: list[Connection]) -> None:
-    """Closed pipes end idle workers; busy ones are terminated."""
+    """Close the pipes, which ends idle workers, and terminate busy ones."""
     for pipe in pipes:
         pipe.close()
     for process in processes:

@@ -5,7 +5,7 @@ import pytest
 from checks import assert_rate_at_most
 
 from audit.diagnosis.step_moves import step_moves
-from audit.diagnosis.step_noise import AGAIN, OF_SUMS, every_step_has_noise
+from audit.diagnosis.step_noise import AGAIN, RELEASED_AGAIN, every_step_has_noise
 
 TRIALS, STEPS, WIDTH = 300, 4, 30
 ALLOWED = 0.5
@@ -123,7 +123,7 @@ def test_the_first_step_without_noise_of_its_own_is_named(name):
 
 @pytest.mark.parametrize(
     ("make", "causes"),
-    [(reused, OF_SUMS), (lambda noise, batches: 9 - np.cumsum(reused(noise, batches), axis=1), AGAIN)],
+    [(reused, RELEASED_AGAIN), (lambda noise, batches: 9 - np.cumsum(reused(noise, batches), axis=1), AGAIN)],
 )
 def test_a_draw_that_is_used_again_is_told_from_a_schedule(make, causes):
     assert every_step_has_noise(*_sides(make, 1), rounds=STEPS, risk=1e-5).causes == causes
@@ -158,7 +158,7 @@ def nothing_new(noise, batches):
 @pytest.mark.parametrize("make", [of_averages, averaged, fast_fall, nothing_new])
 def test_averages_momentum_and_what_is_computed_from_a_release_use_no_draw_again(make):
     for seed in range(5):
-        assert every_step_has_noise(*_sides(make, seed), rounds=STEPS, risk=1e-2).causes not in (AGAIN, OF_SUMS)
+        assert every_step_has_noise(*_sides(make, seed), rounds=STEPS, risk=1e-2).causes not in (AGAIN, RELEASED_AGAIN)
 
 
 def test_a_first_step_that_does_not_vary_says_nothing_of_others():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import several_devices
 
-from audit.trials.devices import shares
+from audit.trials.devices import trials_per_device
 
 HERE = Path(__file__).resolve().parent
 
@@ -32,7 +32,7 @@ def on_devices(count: int, what: str) -> list:
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000, 12_345])
 @pytest.mark.parametrize("devices", [1, 3, 4])
 def test_every_trial_has_one_device(count, devices):
-    own = shares(count, devices=devices, size=64)
+    own = trials_per_device(count, devices=devices, size=64)
     assert (len(own), sum(own)) == (devices, count)
     assert max(own) - min(own) <= 2 * 64
 

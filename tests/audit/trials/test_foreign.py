@@ -21,7 +21,7 @@ import guarantees
 import mechanisms
 from audit.trials import workers
 from audit.trials.both_sides import both_sides
-from audit.trials.fit_trials import counted
+from audit.trials.fit_trials import draw_counter
 from audit.trials.keys import both_keys
 from audit.trials.source import NonFiniteScoreError
 from audit.trials.user_code_errors import Terminated, large_seed, last_words, own_traceback
@@ -306,7 +306,7 @@ def test_foreign_code_is_judged():
 def test_fit_trials_of_foreign_code_are_told_batch_by_batch():
     told = []
     both = both_sides(callable_step(foreign.noisy_sum), PAIR)
-    drew = counted(lambda drawn, planned: told.append((drawn, planned)), 400)
+    drew = draw_counter(lambda drawn, planned: told.append((drawn, planned)), 400)
     both.outputs(both_keys(KEY), 200, size=128, drew=drew)
     assert told[0] == (64, 400)
     assert told[-1] == (400, 400)

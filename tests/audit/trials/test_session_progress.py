@@ -10,7 +10,7 @@ import pytest
 
 from audit.trials import session_progress
 from audit.trials.execution import USUAL, Execution
-from audit.trials.session_progress import told_in_sessions
+from audit.trials.session_progress import shown_in_sessions
 from audit.trials.source import Tally
 
 
@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@told_in_sessions
+@shown_in_sessions
 def audit(*, trials, name=None, execution=USUAL):
     execution.fitting(10, 20)
     execution.progress(Tally(without=np.zeros(1), with_record=np.zeros(1), trials_per_side=200))
