@@ -560,7 +560,7 @@ def test_laplace_noise_is_accused_at_most_at_the_risk_where_it_may_be_laplace(la
 
 
 def test_every_cause_has_a_fault_of_which_it_is_true():
-    # test_told_noise.py, test_step_noise.py, test_trials_alike.py, test_hints.py, above, test_telling_event.py
+    # test_stated_noise.py, test_step_noise.py, test_trials_alike.py, test_hints.py, above, test_telling_event.py
     elsewhere = {
         "less_on_some",
         "scaled_apart",
