@@ -32,7 +32,7 @@ NO_TRIALS: Mapping[str, Any] = MappingProxyType(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked:
+class RequestedAudit:
     """What an audit was to be, by name: parts that could not be built are described as the suite does."""
 
     name: str
@@ -50,7 +50,7 @@ class Asked:
     environment: Mapping[str, str]
 
 
-def could_not_run(asked: Asked, *, why: str, started: str, seconds: float) -> AuditRecord:
+def could_not_run(asked: RequestedAudit, *, why: str, started: str, seconds: float) -> AuditRecord:
     """A record without trials: its p-value is 1 and it proves nothing. Its part of the risk stays its own."""
     return AuditRecord(
         **vars(asked),
@@ -91,6 +91,6 @@ def claim_as_stated(table: Mapping[str, Any]) -> ClaimPart:
 
 def emptied(record: AuditRecord) -> AuditRecord:
     """A record of this verdict made again from what it was asked and told."""
-    asked = Asked(**{field.name: getattr(record, field.name) for field in dataclasses.fields(Asked)})
+    asked = RequestedAudit(**{field.name: getattr(record, field.name) for field in dataclasses.fields(RequestedAudit)})
     made = could_not_run(asked, why=record.reason, started=record.started, seconds=record.seconds)
     return dataclasses.replace(made, look=record.look, suite=record.suite)

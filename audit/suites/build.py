@@ -1,4 +1,4 @@
-"""From the tables of a suite to mechanisms, neighbours, distinguishers, claims and policies."""
+"""Build mechanisms, neighbours, distinguishers, claims and policies from the tables of a suite."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from audit.trials.both_sides import Auditable
 
 LIBRARY_CLAIMS: ByName[Callable[..., Claim]] = ByName("mechanisms", "opacus_claim", "optax_claim", "jax_privacy_claim")
-"""Claims read from a library's own accountant; they see the mechanism and the neighbours."""
+"""Claims read from a library's own accountant, for which the mechanism and the neighbours are passed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,11 +61,11 @@ class Built:
     claim: Claim
     policy: Policy | None
     taken: frozenset[str] = frozenset()
-    """Parameters of the audit that its parts were given."""
+    """Parameters of the audit that its parts take."""
 
 
 MADE = {"neighbours": Neighbours, "claim": Claim, "policy": Policy}
-"""What a function of the user's that makes a part must give; mechanisms and distinguishers may be functions."""
+"""Type that a user's function for a part must return; mechanisms and distinguishers may be functions themselves."""
 
 
 def catalogue() -> Catalogue:
@@ -80,15 +80,15 @@ def catalogue() -> Catalogue:
 
 
 def only_installed(needed: Environment) -> None:
-    """Installs nothing: an environment that is not here is missing."""
+    """Refuse an environment that is not installed; installs nothing."""
     needed.required()
 
 
 def build(spec: AuditSpec, *, run_code: bool = True, install: Callable[[Environment], None] = only_installed) -> Built:
-    """Construct every part of one audit; a wrong word gets a message with its place.
+    """Build every part of one audit; an error about a wrong word names its place.
 
-    Without ``run_code`` an audit that names code is refused, and nothing of it is executed. ``install`` is given the
-    environment that the mechanism needs, before a claim may ask it.
+    Without ``run_code`` an audit that names code is refused, and nothing of it is executed. ``install`` is called with
+    the environment that the mechanism needs, before a claim may use it.
     """
     known = catalogue()
     if not run_code and (named := code_of(spec, known)):
@@ -111,9 +111,9 @@ def build_suite(
     unbuilt: Callable[[AuditSpec, UnbuiltError], None] | None = None,
     install: Callable[[Environment], None] = only_installed,
 ) -> list[Built]:
-    """All audits of a suite, or those of them that are wanted; parameters that no part takes are refused.
+    """Build all audits of a suite, or the given ones; parameters that no part takes are refused.
 
-    ``unbuilt`` is given those that cannot be built, which otherwise raise. A wrong word raises in any case.
+    ``unbuilt`` is called with those that cannot be built, which otherwise raise. A wrong word raises in any case.
     """
     known = catalogue()
     wanted = suite.audits if audits is None else audits
@@ -138,14 +138,14 @@ def build_suite(
 
 
 class _Builder:
-    """Makes the parts of one audit, and keeps track of who takes which of its parameters."""
+    """Builds the parts of one audit, and tracks which of its parameters they take."""
 
     def __init__(self, spec: AuditSpec, known: Catalogue, install: Callable[[Environment], None]):
         self._spec, self._known, self._install = spec, known, install
         self._taken = taken(spec, known)
 
     def built(self) -> Built:
-        """The audit."""
+        """The built audit."""
         spec = self._spec
         step: Auditable = self._mechanism(spec.mechanism)
         _refuse_missing(step, spec)
@@ -170,7 +170,7 @@ class _Builder:
         return found
 
     def _distinguisher(self, audited: Mapping[str, Any]) -> Any:
-        """A distinguisher; its `model` and `neighbours` are what it supposes, and may differ from what is audited."""
+        """A distinguisher; its `model` and `neighbours` are assumptions, which may differ from what is audited."""
         table, given = dict(self._spec.distinguisher or {}), dict(audited)
         if "model" in table:
             given["mechanism"] = self._mechanism(self._table(table.pop("model"), "model"))
@@ -179,7 +179,7 @@ class _Builder:
         return distinguishers.distinguisher(self._part("distinguisher", table, given))
 
     def _table(self, table: Any, key: str) -> Mapping[str, Any]:
-        """A name alone stands for a table of that kind."""
+        """A table, where a name alone stands for a table of that kind."""
         if isinstance(table, str):
             return {"kind": table}
         if is_part(table):
@@ -203,8 +203,9 @@ class _Builder:
         return collapsed
 
     def _part(self, part: str, table: Mapping[str, Any], given: Mapping[str, Any] | None = None) -> Any:
+        """A part of a built-in kind, or of the user's own code."""
         if "kind" not in table:
-            return self._own(part, table)
+            return self._from_code(part, table)
         spec, kind, given = self._spec, table["kind"], given or {}
         words = known_words(part, table, spec, self._known, given)
         arguments = {**words.shared, **{key: value for key, value in given.items() if key in words.names}, **words.own}
@@ -215,10 +216,10 @@ class _Builder:
         with _placed(called(part, spec, kind), spec):
             return self._known[part][kind](**arguments)
 
-    def _own(self, part: str, table: Mapping[str, Any]) -> Any:
-        """`function = "package.module:name"` without a kind: the part itself, or a function that makes it.
+    def _from_code(self, part: str, table: Mapping[str, Any]) -> Any:
+        """A part from `function = "package.module:name"` without a kind: the object, or a function that makes it.
 
-        What makes a part is given the other words of its table and every parameter of the audit that it names.
+        A function that makes a part gets the other words of its table and every parameter of the audit that it names.
         """
         spec, made = self._spec, MADE.get(part)
         words = stated(part, table, spec.parameters, self._known)
@@ -249,7 +250,7 @@ class _Builder:
         return found
 
     def _refuse_defaults(self, found: Any, what: str, *, but: Mapping[str, Any] | None = None) -> None:
-        """A function that would run with its default where the suite states another value for the same name."""
+        """Refuse a function that would run with its default although the suite states another value for it."""
         if not isinstance(found, types.FunctionType | functools.partial):
             return
         for key, parameter in signature_of(found).items():
@@ -264,44 +265,51 @@ class _Builder:
 
 
 def _makes(found: Any, named: Mapping[str, Any]) -> bool:
-    """Whether it makes a part rather than being one: a class, or all that it needs are parameters of the audit.
+    """Whether an object makes a part rather than being one: a class, or a function of parameters of the audit.
 
-    So is a function that needs nothing: a step or a score needs what it is given.
+    A function that needs nothing makes one too, since a step or a score needs arguments.
     """
     names = signature_of(found)
-    needs = [each for each in names.values() if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+    needs = [
+        parameter
+        for parameter in names.values()
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+    ]
     if isinstance(found, types.FunctionType) and not needs:
         return True
     needed = {
         key
-        for key, each in names.items()
-        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        for key, parameter in names.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     }
     return isinstance(found, type) or (bool(named) and needed <= set(named))
 
 
 def _waits_for_trials(found: Any, given: Mapping[str, Any]) -> bool:
-    """Whether it is a mechanism with settings: but for these it needs a key and a dataset, in its first two places."""
+    """Whether a function is a mechanism with settings: beside these it needs a key and a dataset in first place."""
     first = [*signature_of(found).values()][:2] if isinstance(found, types.FunctionType) else []
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [each.name for each in first if each.default is each.empty and each.kind in by_place]
+    needed = [
+        parameter.name for parameter in first if parameter.default is parameter.empty and parameter.kind in by_place
+    ]
     return len(needed) == 2 and given.keys().isdisjoint(needed)
 
 
 @contextlib.contextmanager
 def _placed(what: str, spec: AuditSpec) -> Iterator[None]:
-    """What a constructor or a function of the user's raises, with the line of the word that it begins with."""
+    """Add to an error of a constructor or user function the line of the word that its message begins with."""
     try:
         yield
     except BaseException as error:
         if passes(error):
             raise
-        told = sentence(error)
-        raise UnbuiltError(f"{spec.at(told.split(maxsplit=1)[0])}: {what}{raised_at(error)}: {told}") from error
+        message = sentence(error)
+        raise UnbuiltError(f"{spec.at(message.split(maxsplit=1)[0])}: {what}{raised_at(error)}: {message}") from error
 
 
 def _refuse_missing(step: Any, spec: AuditSpec) -> None:
-    """A library that only the trials would miss is missed now, before another audit has cost time."""
+    """Refuse a mechanism whose library is missing before another audit has cost time."""
     missing = [name for name in step.libraries if importlib.util.find_spec(name) is None]
     if missing:
         raise UnbuiltError(
@@ -311,7 +319,7 @@ def _refuse_missing(step: Any, spec: AuditSpec) -> None:
 
 
 def _refuse_unused(spec: AuditSpec, known: Catalogue, found: set[str]) -> None:
-    """A parameter that the audit states and no part of it takes is a misspelt one, or every part has its own word."""
+    """Refuse a parameter of an audit that no part takes: it is misspelt, or every part has its own word for it."""
     for key in spec.own_parameters:
         if key not in found:
             raise SuiteError(
@@ -321,7 +329,7 @@ def _refuse_unused(spec: AuditSpec, known: Catalogue, found: set[str]) -> None:
 
 
 def _refuse_unused_defaults(suite: Suite, known: Catalogue, found: set[str]) -> None:
-    """One that only some audits' parts take is fine."""
+    """Refuse a parameter of [defaults] that no part of any audit takes."""
     for key, where in suite.defaults.items():
         if key not in found:
             names = set().union(*(takeable(spec, known) for spec in suite.audits)) | found
@@ -331,6 +339,7 @@ def _refuse_unused_defaults(suite: Suite, known: Catalogue, found: set[str]) -> 
 
 
 def _instead(key: str, names: set[str]) -> str:
+    """Say why a parameter is not taken, or which one may be meant."""
     if key in names:
         return ": the parts that know it have their own word for it, which wins. Drop one of the two."
     return f"{did_you_mean(key, names)}. Taken: {', '.join(sorted(names)) or 'none'}."

@@ -1,4 +1,4 @@
-"""The test of an earlier record for an audit of now, so that `compare` has thresholds that both share."""
+"""Reuse the test of an earlier record, so that `compare` has thresholds that both records share."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from audit.suites.build import Built
 from audit.suites.suite import SuiteError
 
 KINDS = ("fixed", "from_theory", "split", "reused")
-"""Policies that judge a few cuts on a fixed sample."""
+"""Policies that judge a few cuts on a fixed sample, and so can be reused."""
 
 
 def like(audit: Built, before: AuditRecord | None) -> Built:
-    """The audit with the thresholds and the grid of its earlier record; itself where there is none."""
+    """The audit with the thresholds and the grid of its earlier record, if there is one."""
     return audit if before is None else dataclasses.replace(audit, policy=test_of(before, where=audit.spec.where))
 
 
 def test_of(record: AuditRecord, *, where: str) -> Reused:
-    """The policy that fixes a record's test again."""
+    """A policy that fixes a record's test again."""
     kind, method = record.policy["kind"], record.policy.get("method", "joint")
     if kind not in KINDS or method not in METHODS:
         raise SuiteError(

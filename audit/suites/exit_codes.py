@@ -1,4 +1,4 @@
-"""What a command's exit code says. Nothing heavy is imported here: `bound` and `verify` need no JAX."""
+"""Exit codes of commands. Imports nothing heavy, since `bound` and `verify` need no JAX."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ EXIT_EXPECTED, EXIT_UNEXPECTED, EXIT_BAD_INPUT, EXIT_INCONCLUSIVE = 0, 1, 2, 3
 
 
 def exit_code(records: tuple[AuditRecord, ...]) -> int:
-    """0: every verdict as expected; 1: an unexpected one; 2: an audit could not run; 3: one is inconclusive.
+    """Exit code for records: 0 all as expected; 1 an unexpected verdict; 2 one could not run; 3 one is inconclusive.
 
-    The smallest of those that apply; an audit that was expected not to run, and ran, is unexpected.
+    The smallest that applies; an audit that was expected not to run, and ran, is unexpected.
     """
     surprises = {record.verdict for record in records if not record.as_expected}
     if surprises - {"inconclusive", "could_not_run"}:

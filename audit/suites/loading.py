@@ -1,4 +1,4 @@
-"""Code that a suite names, imported: the only place where that happens."""
+"""Import the code that a suite names; nothing else in this package does."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ HOW = "write it as 'package.module:name', importable from where dpsgd-audit runs
 
 
 def load(path: str, word: str, spec: AuditSpec, where: str) -> Any:
-    """What `package.module:name` is, in an installed package or in the working folder; ``where`` the suite says it."""
+    """Import the object `package.module:name`, installed or in the working folder; ``where`` the suite names it."""
     if os.getcwd() not in sys.path:
-        # the last place: a file of the user's called mechanisms.py must not stand in for ours
+        # last, so that a user's file called mechanisms.py does not replace ours
         sys.path.append(os.getcwd())
     module, _, name = path.partition(":")
     try:
@@ -27,20 +27,20 @@ def load(path: str, word: str, spec: AuditSpec, where: str) -> Any:
             raise
         if _names_no_module(error, module):
             raise UnbuiltError(f"{where}: cannot import {word} = {path!r} ({sentence(error)}); {HOW}") from error
-        told = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
+        reason = sentence(error) if isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
         raise UnbuiltError(
             f"{where}: importing {word} = {path!r} of audit {spec.name!r} failed{raised_at(error)} "
-            f"({told}); {_mend(error)}."
+            f"({reason}); {_mend(error)}."
         ) from error
     if not name or not hasattr(found, name):
-        known = [each for each in vars(found) if not each.startswith("_")]
+        known = [attribute for attribute in vars(found) if not attribute.startswith("_")]
         lacks = f"module {module!r} has no {name!r}{did_you_mean(name, known)}"
         raise UnbuiltError(f"{where}: cannot import {word} = {path!r} ({lacks}); {HOW}")
     return getattr(found, name)
 
 
 def _mend(error: BaseException) -> str:
-    """What to do about an error inside the module: it is found, and what it does fails."""
+    """Advise about an error inside a module that was found."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"install {error.name.partition('.')[0]!r}, which that line imports, or correct the line"
     if isinstance(error, ImportError):
@@ -49,7 +49,7 @@ def _mend(error: BaseException) -> str:
 
 
 def _names_no_module(error: BaseException, module: str) -> bool:
-    """Whether the path itself is wrong, and not what the module does when it is imported."""
+    """Whether the path itself is wrong, rather than what the module does when it is imported."""
     if isinstance(error, ModuleNotFoundError):
         return error.name is None or module == error.name or module.startswith(f"{error.name}.")
     # an empty name, or one with dots alone

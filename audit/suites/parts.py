@@ -1,7 +1,7 @@
-"""What the words of an audit's parts stand for: which parameters each part takes, and which words are code.
+"""What the words of an audit's parts mean: which parameters each part takes, and which words name code.
 
-Nothing is imported, called or started here. The builder asks this module too, and imports (audit.suites.loading) only
-what it names: whoever asks ``code_of`` first, as `plan` does, knows all that building and running would execute.
+Nothing is imported, called or started here. The builder uses this module too, and imports (audit.suites.loading) only
+what it finds: so ``code_of``, which `plan` calls first, lists everything that building and running would execute.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from guarantees.checks import Rule, rules_of, shown
 Catalogue = Mapping[str, Mapping[str, Callable[..., Any]]]
 """Constructors by part and kind."""
 PROGRAMS = {"command_step": "command", "opacus_step": "version"}
-"""Kinds that start a program, and the word that says which: a command line, or a release that pip installs."""
+"""Kinds that start a program, and the word that names it: a command line, or a release that pip installs."""
 RESERVED = ("kind", "mechanism", "neighbours")
-"""Words of constructors that no parameter of an audit stands for."""
+"""Words of constructors that are never parameters of an audit."""
 BUILDERS_WORDS = {"mechanism": ("simulator",), "distinguisher": ("model", "neighbours")}
-"""Words of a table that no constructor is given."""
+"""Words of a table that are not passed to a constructor."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stated:
-    """One part: its own words, the audit's parameters that it takes besides, and which of all these are code."""
+    """One part: its own words, the audit's parameters that it takes, and which of all these name code."""
 
     own: Mapping[str, Any]
     shared: Mapping[str, Any]
-    """Empty for a function of the user's, whose signature is known only once it is imported."""
+    """Empty for a user's function, whose signature is known only after it is imported."""
     names: Mapping[str, inspect.Parameter]
-    """All that its constructor takes; empty for a function of the user's as well."""
+    """All parameters of its constructor; empty for a user's function as well."""
     imports: Mapping[str, str]
-    """Words whose text is the entry point of something to import."""
+    """Words whose value is the entry point of something to import."""
     starts: str | None
-    """The program that it would start."""
+    """The program that it starts, if any."""
 
     @property
     def code(self) -> tuple[str, ...]:
-        """All that would be executed."""
+        """Everything that building or running it would execute."""
         return (*self.imports.values(), *([] if self.starts is None else [self.starts]))
 
 
 def stated(part: str, table: Mapping[str, Any], parameters: Mapping[str, Any], known: Catalogue) -> Stated:
-    """What a table says. Where a constructor takes a function, any text is an entry point, however it is spelt."""
+    """Read the table of a part. If a constructor takes a function, any text there is an entry point, however spelt."""
     if "kind" not in table:
         own = {key: value for key, value in table.items() if key != CODE_KEY}
         return Stated(own=own, shared={}, names={}, imports={CODE_KEY: str(table[CODE_KEY])}, starts=None)
@@ -71,7 +71,7 @@ def stated(part: str, table: Mapping[str, Any], parameters: Mapping[str, Any], k
 def known_words(
     part: str, table: Mapping[str, Any], spec: AuditSpec, known: Catalogue, given: Collection[str]
 ) -> Stated:
-    """What the table of a built-in part says; refuses unknown kinds and words, and a word too few beside ``given``."""
+    """Read the table of a built-in part; refuses unknown words, and missing ones that ``given`` does not supply."""
     kind, kinds = table["kind"], known[part]
     if kind not in kinds:
         own = meant_claim(kind) if part == "claim" else did_you_mean(kind, kinds)
@@ -96,18 +96,18 @@ def known_words(
 
 
 def called(part: str, spec: AuditSpec, kind: str) -> str:
-    """A part as messages call it."""
+    """Name of a part in messages."""
     return f"{part} {kind!r} of audit {spec.name!r}"
 
 
 def require_simulator(simulator: Any, spec: AuditSpec) -> None:
-    """The word of a mechanism that says which of its forms is drawn from."""
+    """Refuse a wrong `simulator` of a mechanism."""
     if simulator not in ("full", "collapsed"):
         raise SuiteError(f"{spec.at('simulator')}: simulator must be 'full' or 'collapsed', got {simulator!r}.")
 
 
 def refuse_wrong_words(spec: AuditSpec, known: Catalogue) -> None:
-    """Refuses what `build` refuses for its words alone in the built-in parts of an audit that nobody builds."""
+    """Refuse wrong words in the built-in parts of an audit that is not built, as `build` would."""
     for part, table in tables_of(spec):
         if "kind" in table:
             require_simulator(table.get("simulator", "full") if part == "mechanism" else "full", spec)
@@ -118,7 +118,7 @@ def refuse_wrong_words(spec: AuditSpec, known: Catalogue) -> None:
 
 
 def _refuse_values(words: Stated, rules: Mapping[str, Rule], what: str, spec: AuditSpec) -> None:
-    """Refuses words and numbers that a constructor's types exclude; what is imported or made of tables is left."""
+    """Refuse words and numbers that a constructor's types exclude; imports and tables are not checked."""
     for key, value in {**words.shared, **words.own}.items():
         rule = None if key in words.imports or not isinstance(value, str | int | float) else rules.get(key)
         if rule is not None and not rule.holds(value):
@@ -126,18 +126,18 @@ def _refuse_values(words: Stated, rules: Mapping[str, Rule], what: str, spec: Au
 
 
 def left_to_code(spec: AuditSpec, known: Catalogue) -> tuple[str, ...]:
-    """Parameters of an audit that none but a function of the user's may take: only importing it would tell."""
+    """Parameters of an audit that only a user's function may take, which only its import would show."""
     found = taken(spec, known)
     return tuple(key for key in spec.own_parameters if key not in found) if has_own_functions(spec) else ()
 
 
 def _program(words: Any) -> str:
-    """The program among the words of a command line."""
+    """Name of the program in a command line."""
     return str(words[0]) if isinstance(words, list | tuple) and words else str(words)
 
 
 def tables_of(spec: AuditSpec) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every table of an audit that names a part, those that its distinguisher supposes among them."""
+    """Yield every table of an audit that names a part, including those inside its distinguisher."""
     inside = spec.distinguisher or {}
     tables = [(part, getattr(spec, part)) for part in PARTS]
     for part, table in (*tables, ("mechanism", inside.get("model")), ("neighbours", inside.get("neighbours"))):
@@ -149,17 +149,17 @@ def tables_of(spec: AuditSpec) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def code_of(spec: AuditSpec, known: Catalogue) -> tuple[str, ...]:
     """All code that building or running an audit would execute: entry points and programs."""
     found = [stated(part, table, spec.parameters, known) for part, table in tables_of(spec)]
-    return tuple(dict.fromkeys(each for one in found for each in one.code))
+    return tuple(dict.fromkeys(entry for part in found for entry in part.code))
 
 
 def taken(spec: AuditSpec, known: Catalogue) -> set[str]:
-    """Parameters of an audit that its parts take, those aside that functions of the user's take."""
+    """Parameters of an audit that its parts take, except those that users' functions take."""
     found = [stated(part, table, spec.parameters, known) for part, table in tables_of(spec)]
-    return {key for one in found for key in one.shared}
+    return {key for part in found for key in part.shared}
 
 
 def takeable(spec: AuditSpec, known: Catalogue) -> set[str]:
-    """Names of parameters that the kinds of an audit's parts know."""
+    """Names of all parameters that the kinds of an audit's parts take."""
     names: set[str] = set()
     for part, table in tables_of(spec):
         kind = table.get("kind")
@@ -168,12 +168,12 @@ def takeable(spec: AuditSpec, known: Catalogue) -> set[str]:
 
 
 def has_own_functions(spec: AuditSpec) -> bool:
-    """Whether a part is made by a function of the user's, which may take any parameter."""
+    """Whether a user's function, which may take any parameter, makes a part."""
     return any("kind" not in table for _, table in tables_of(spec))
 
 
 def signature_of(function: Any) -> Mapping[str, inspect.Parameter]:
-    """The parameters that a function names; none where Python cannot tell."""
+    """Parameters of a function; none if Python cannot tell."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):

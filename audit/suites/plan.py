@@ -33,17 +33,17 @@ from mechanisms.pairs.gradient_lengths import GradientLengths
 from mechanisms.pairs.gradient_pairs import known_lengths
 
 PILOT_TRIALS = 400
-"""Outputs drawn and thrown away where no exact curve is known, half on each dataset."""
+"""Outputs drawn and discarded if no exact curve is known, half on each dataset."""
 PILOT_THRESHOLDS = 20
 TIMED = (8, BATCH_TRIALS)
-"""Sizes of batches that are timed after a single trial, until one takes long enough."""
+"""Sizes of batches that are timed after single trials, until one takes long enough."""
 LONG_ENOUGH = 1.0
 """Seconds after which no larger batch is timed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditPlan:
-    """What to expect of one audit, and from what that is known."""
+    """What to expect of one audit, and how that is known."""
 
     name: str
     claim: str
@@ -51,52 +51,52 @@ class AuditPlan:
     """'exact curve' or 'pilot of n trials'."""
     plan: Plan
     trials_between: tuple[int, int | None] | None = None
-    """To prove a violation, two standard errors of the pilot either way (None: no number); None without a pilot."""
+    """Trials to prove a violation, at two standard errors of the pilot (None: no number); None without a pilot."""
     note: str = ""
-    """What to know before a trial is drawn."""
+    """What to know before any trial is drawn."""
     inconclusive: str = ""
-    """How many trials it takes, where without a violation the planned ones can only end inconclusive."""
+    """How many trials are needed, if without a violation the planned ones can only end inconclusive."""
     finds: str = ""
-    """Of a claim about sampled batches: the noise multiplier in place of the claimed one that the trials find."""
+    """For a claim about sampled batches: the noise multiplier that the trials would tell from the claimed one."""
     gradient_lengths: GradientLengths | None = None
-    """How long the differing record's gradient is; None where that is not known."""
+    """Length of the differing record's gradient; None if unknown."""
 
 
 class Timed(NamedTuple):
-    """How long so many trials took, both datasets together."""
+    """How long so many trials took on both datasets together."""
 
     trials: int
     seconds: float
 
     @property
     def pace(self) -> float:
-        """Seconds a trial."""
+        """Seconds per trial."""
         return self.seconds / self.trials
 
 
 def timed_trials(audit: Built, *, key: jax.Array) -> Timed:
-    """A batch of trials on each dataset, as large as a run draws at once unless that takes a second or more.
+    """Time a batch of trials on each dataset, as large as in a run unless that takes a second or more.
 
-    After two that may still have to start or compile something. What a batch costs by itself must not be counted for
-    every trial of it: of a quick program it is most of what a single trial takes.
+    Two trials before it may still have to start or compile something. The fixed cost of a batch must not be counted for
+    every trial: of a quick program it is most of what a single trial takes.
     """
-    both = both_sides(audit.mechanism, audit.neighbours)
+    sides = both_sides(audit.mechanism, audit.neighbours)
 
     def timed(size: int) -> Timed:
         began = time.monotonic()
-        both.outputs(both_keys(fold_in(key, size)), size, size=size)
+        sides.outputs(both_keys(fold_in(key, size)), size, size=size)
         return Timed(2 * size, time.monotonic() - began)
 
-    both.outputs(both_keys(fold_in(key, 0)), 1, size=1)
-    taken = timed(1)
+    sides.outputs(both_keys(fold_in(key, 0)), 1, size=1)
+    result = timed(1)
     for size in TIMED:
-        if taken.seconds < LONG_ENOUGH:
-            taken = timed(size)
-    return taken
+        if result.seconds < LONG_ENOUGH:
+            result = timed(size)
+    return result
 
 
 def note_on(audit: Built, *, risk: float, lengths: GradientLengths | None = None) -> str:
-    """Says so where counting cannot refute the claim, whatever the code does, or where another record shows more."""
+    """Say that counting cannot refute the claim at all, or that another record would show more; otherwise ""."""
     if refutable(audit.claim, trials_per_side=audit.spec.trials // 2, risk=risk):
         return f"{lengths.describe()}. {lengths.advice()}" if lengths is not None and lengths.is_short else ""
     return (
@@ -108,40 +108,40 @@ def note_on(audit: Built, *, risk: float, lengths: GradientLengths | None = None
 
 @contained()
 def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8) -> AuditPlan:
-    """Plan one audit at its share of the suite's risk, by its distinguisher's exact curve or else by a pilot.
+    """Plan one audit at its share of the suite's risk, by its distinguisher's exact curve or otherwise by a pilot.
 
-    The pilot also times a trial. Its trials are thrown away: the audit draws others, with another key.
+    The pilot also times a trial. Its trials are discarded: the audit draws others, with another key.
     """
     step, pair = audit.mechanism, audit.neighbours
     require_steps(step, audit.claim, steps_taken(step, pair, both_sides(step, pair)))
-    given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
-    scores, pace, before = _pilot(audit, given, key)
+    distinguisher = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
+    scores, pace, learning_seconds = _run_pilot(audit, distinguisher, key)
     curve = known_curve(audit.distinguisher)
-    known = curve if curve is not None else planning.pilot_points(_counts(*scores))
+    curve_or_points = curve if curve is not None else planning.pilot_points(_counts(*scores))
     plan = planning.plan(
         audit.claim,
-        known,
+        curve_or_points,
         trials=audit.spec.trials,
         risk=risk,
         delta=audit.spec.delta,
         power=power,
         seconds_per_trial=pace,
-        seconds_before=before + pace * _fit_trials(audit),
+        seconds_before=learning_seconds + pace * _fit_trials(audit),
     )
-    found = plan.refutation
-    between = None
-    if curve is None and found is not None and found.joint_trials and found.joint_point is not None:
-        between = planning.within_pilot_error(
-            audit.claim, found.joint_point, trials=found.joint_trials, pilot_per_side=PILOT_TRIALS // 2
+    refutation = plan.refutation
+    trials_between = None
+    if curve is None and refutation is not None and refutation.joint_trials and refutation.joint_point is not None:
+        trials_between = planning.within_pilot_error(
+            audit.claim, refutation.joint_point, trials=refutation.joint_trials, pilot_per_side=PILOT_TRIALS // 2
         )
     source = "exact curve" if curve is not None else f"pilot of {PILOT_TRIALS} trials"
-    lengths = known_lengths(audit.mechanism, audit.neighbours, pair_read(given))
+    lengths = known_lengths(audit.mechanism, audit.neighbours, pair_read(distinguisher))
     return AuditPlan(
         name=audit.spec.name,
         claim=audit.claim.describe(),
         source=source,
         plan=plan,
-        trials_between=between,
+        trials_between=trials_between,
         note=note_on(audit, risk=risk, lengths=lengths),
         inconclusive=_inconclusive(audit, risk),
         finds=_finds(audit.claim, plan),
@@ -150,72 +150,77 @@ def plan_audit(audit: Built, *, risk: float, key: jax.Array, power: float = 0.8)
 
 
 def _inconclusive(audit: Built, risk: float) -> str:
+    """Say how many trials are needed if the planned ones can only end inconclusive; "" if they are enough."""
     spec = audit.spec
     if spec.expect != "no_violation_found":
         return ""
-    rule = _rule(audit) if spec.target is None else _rule(audit).aimed_at(spec.target)  # type: ignore[arg-type]
+    rule = _policy(audit) if spec.target is None else _policy(audit).aimed_at(spec.target)  # type: ignore[arg-type]
     goal = Goal(claim=audit.claim, delta=spec.delta, trials_per_side=spec.trials // 2, risk=risk)
     return too_few(rule, goal) or ""
 
 
 def _finds(claim: Claim, plan: Plan) -> str:
+    """Say which noise multiplier the trials would find in place of the claimed one."""
     promised, noise = sampled(claim), plan.smallest_leak.noise_multiplier
     if promised is None:
         return ""
-    often = in_so_many_runs(plan.power)
+    frequency = in_so_many_runs(plan.power)
     found = "not even releases without any noise" if noise is None else in_its_place(noise, promised)
-    return f"{often} these trials find {found}."
+    return f"{frequency} these trials find {found}."
 
 
 def trials_drawn(audit: Built) -> int:
-    """Outputs of an audit in all: those that are judged, and those that scores and thresholds are chosen on."""
-    return audit.spec.trials + _learnt_from(audit) + _fit_trials(audit)
+    """All outputs of an audit: those that are judged, and those that choose scores and thresholds."""
+    return audit.spec.trials + _learning_trials(audit) + _fit_trials(audit)
 
 
 def trials_of_plan(audit: Built) -> int:
-    """Outputs that planning draws: those that scores are learned from, and the pilot."""
-    return _learnt_from(audit) + PILOT_TRIALS
+    """Outputs that planning draws: for learning, and for the pilot."""
+    return _learning_trials(audit) + PILOT_TRIALS
 
 
-def _learnt_from(audit: Built) -> int:
-    given = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
+def _learning_trials(audit: Built) -> int:
+    """Number of outputs that scores are learned from."""
+    distinguisher = audit.distinguisher or default_battery(audit.neighbours, mechanism=audit.mechanism)
     costly = is_foreign(audit.mechanism)
-    return fit_trials(given, audit.spec.trials, costly=costly) if isinstance(given, Learner) else 0
+    return fit_trials(distinguisher, audit.spec.trials, costly=costly) if isinstance(distinguisher, Learner) else 0
 
 
 def _fit_trials(audit: Built) -> int:
-    """Outputs on which the thresholds are chosen."""
-    return _rule(audit).fit_trials
+    """Number of outputs that thresholds are chosen on."""
+    return _policy(audit).fit_trials
 
 
-def _rule(audit: Built) -> Policy:
-    known = known_curve(audit.distinguisher)
-    return audit.policy or default_policy(known, audit.spec.trials, costly=is_foreign(audit.mechanism))
+def _policy(audit: Built) -> Policy:
+    """The policy of an audit, by default the one that suits its curve and cost."""
+    curve = known_curve(audit.distinguisher)
+    return audit.policy or default_policy(curve, audit.spec.trials, costly=is_foreign(audit.mechanism))
 
 
 class _Pilot(NamedTuple):
-    """What a pilot showed."""
+    """Results of a pilot."""
 
     scores: tuple[np.ndarray, np.ndarray]
     pace: float
-    """Seconds a trial once everything is compiled."""
+    """Seconds per trial, once everything is compiled."""
     before: float
-    """Seconds that the distinguisher took to learn, the trials that it learns from included, and to be compiled."""
+    """Seconds to learn and compile the distinguisher, including the trials that it learns from."""
 
 
-def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> _Pilot:
+def _run_pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> _Pilot:
+    """Draw, score and time a few trials."""
     both = both_sides(audit.mechanism, audit.neighbours)
-    *own, key_learn = split(key, 3)
+    *side_keys, key_learn = split(key, 3)
     began = time.monotonic()
     costly = is_foreign(audit.mechanism)
     chosen, learnt_from = learn(given, both, trials=audit.spec.trials, key=key_learn, costly=costly)
     learning = time.monotonic() - began
     sides = both.scored(chosen, learnt=learnt_from > 0)
-    sources = [side.source(one) for side, one in zip(sides, own, strict=True)]
+    sources = [side.source(side_key) for side, side_key in zip(sides, side_keys, strict=True)]
     half = PILOT_TRIALS // 2
     began = time.monotonic()
     if costly:
-        # these draw no more than they are asked for: the first batch compiles the score, the others are timed
+        # foreign code draws only what is asked for: the first batch compiles the score, the others are timed
         batch = min(sources[0].chunk, half // 2)
         beginning = sources[0].scores(0, batch)
         first, began = time.monotonic() - began, time.monotonic()
@@ -225,12 +230,12 @@ def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> _Pil
         return _Pilot((without, with_record), pace, learning + max(0.0, first - batch * pace))
     scores = [source.scores(0, half) for source in sources]
     first = time.monotonic() - began
-    # a whole chunk costs as much as a few trials of it, so a whole one is timed
+    # a few trials cost as much as a whole chunk, so a whole one is timed
     timed = max(half, sources[0].chunk)
     began = time.monotonic()
     sources[0].scores(half, half + timed)
     again = time.monotonic() - began
-    # the first ones were compiled as well
+    # the first time includes compilation
     compiling = max(0.0, first - 2 * again)
     return _Pilot((scores[0], scores[1]), again / timed, learning + compiling)
 
@@ -238,11 +243,19 @@ def _pilot(audit: Built, given: Distinguisher | Learner, key: jax.Array) -> _Pil
 def _counts(without: np.ndarray, with_record: np.ndarray) -> list[ErrorCounts]:
     """Errors at thresholds spread over the pilot scores of every member, in both directions."""
     found = []
-    for zero, one in zip(without.T, with_record.T, strict=True):
-        for threshold in pilot_thresholds(zero, one, PILOT_THRESHOLDS):
-            above0, above1 = int(np.sum(zero > threshold)), int(np.sum(one > threshold))
-            for alarms, misses in ((above0, len(one) - above1), (len(zero) - above0, above1)):
+    for without_scores, with_scores in zip(without.T, with_record.T, strict=True):
+        for threshold in pilot_thresholds(without_scores, with_scores, PILOT_THRESHOLDS):
+            above_without, above_with = int(np.sum(without_scores > threshold)), int(np.sum(with_scores > threshold))
+            for alarms, misses in (
+                (above_without, len(with_scores) - above_with),
+                (len(without_scores) - above_without, above_with),
+            ):
                 found.append(
-                    ErrorCounts(false_alarms=alarms, trials_without=len(zero), misses=misses, trials_with=len(one))
+                    ErrorCounts(
+                        false_alarms=alarms,
+                        trials_without=len(without_scores),
+                        misses=misses,
+                        trials_with=len(with_scores),
+                    )
                 )
     return found

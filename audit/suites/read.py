@@ -1,4 +1,4 @@
-"""Suites: TOML files that name audits. Read and checked here; nothing is run and JAX is not imported."""
+"""Read and check suites: TOML files that name audits. Nothing is run and JAX is not imported."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from dpsgd_audit.spelling import did_you_mean
 
 @dataclasses.dataclass(frozen=True)
 class _Text:
-    """The file's lines, to point at the one that is wrong."""
+    """The file's lines, to find the one that is wrong."""
 
     path: str
     lines: list[str]
 
     @functools.cached_property
     def starts(self) -> list[int]:
-        """Lines at which an [[audit]] begins."""
+        """Indices of the lines at which an [[audit]] begins."""
         return [i for i, line in enumerate(self.lines) if re.match(r"\s*\[\[\s*audit\s*\]\]", line)]
 
     def where(self, key: str, audit: int | None = None) -> str:
@@ -190,7 +190,7 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
 
 
 def _words(table: Mapping[str, Any]) -> Iterator[str]:
-    """Every key of an audit, those inside a part's own tables too."""
+    """Yield every key of an audit, including those in tables of its parts."""
     for key, value in table.items():
         yield key
         if isinstance(value, Mapping):
@@ -198,7 +198,7 @@ def _words(table: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _check_environments(tables: Any, lines: _Text) -> None:
-    """[environments.NAME] has packages and may have a Python; more than that is a mistake."""
+    """Check that [environments.NAME] has packages, at most a Python beside them, and nothing else."""
     if not isinstance(tables, dict):
         raise SuiteError(f"{lines.where('environments')}: environments are tables [environments.NAME], got {tables!r}.")
     for name, table in tables.items():
@@ -219,7 +219,7 @@ def _check_environments(tables: Any, lines: _Text) -> None:
 def _in_environment(
     merged: Mapping[str, Any], entry: Mapping[str, Any], known: Mapping[str, Any], where: Callable[[str], str]
 ) -> Mapping[str, Any]:
-    """The mechanism's table with the packages of the environment that the audit names, if it names one."""
+    """The table of the mechanism with the packages of the environment that the audit names, if any."""
     table, name = merged["mechanism"], merged.get("environment")
     command = table.get("kind") == "command_step"
     if name is None or not (command or "environment" in entry):
@@ -235,9 +235,9 @@ def _in_environment(
 
 
 def _with_default(own: Any, default: Any) -> Any:
-    """An audit's part with the keys of [defaults] that it leaves out, unless it names another part than they do.
+    """A part of an audit with the keys of [defaults] that it leaves out, unless the two name different parts.
 
-    A name alone is a table of that kind.
+    A name alone stands for a table of that kind.
     """
     own, default = ({"kind": table} if isinstance(table, str) else table for table in (own, default))
     if own is None or default is None:
@@ -249,13 +249,13 @@ def _with_default(own: Any, default: Any) -> Any:
 
 
 def _named(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What says which part a table is: its kind, or without one its entry point."""
+    """What identifies a part: its kind or, without one, its entry point."""
     word = "kind" if "kind" in table else CODE_KEY
     return {word: table[word]} if word in table else {}
 
 
 def _default_parameters(data: Mapping[str, Any], lines: _Text) -> Mapping[str, Any]:
-    """Those of [defaults], a table even where every audit has its own."""
+    """The parameters of [defaults]; they must be a table even if every audit has its own."""
     parameters = data.get("defaults", {}).get("parameters", {})
     if not isinstance(parameters, dict):
         raise SuiteError(f"{lines.where('parameters')}: parameters of [defaults] must be a table, got {parameters!r}.")
@@ -263,12 +263,12 @@ def _default_parameters(data: Mapping[str, Any], lines: _Text) -> Mapping[str, A
 
 
 def is_part(table: Any) -> bool:
-    """Whether a table names a part: by its kind, or by an entry point."""
+    """Whether a table names a part, by its kind or by an entry point."""
     return isinstance(table, dict) and any(isinstance(table.get(key), str) for key in ("kind", CODE_KEY))
 
 
 def _refuse_grid(parameters: Mapping[str, Any], where: Callable[[str], str], index: int, room: int) -> None:
-    """An empty list is no grid, and a large one is a mistake."""
+    """Refuse an empty list, which is no grid, and a grid that is so large that it must be a mistake."""
     points = 1
     for key, value in parameters.items():
         if isinstance(value, list):
@@ -283,7 +283,7 @@ def _refuse_grid(parameters: Mapping[str, Any], where: Callable[[str], str], ind
 
 
 def _grid(parameters: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Every combination of the listed values; the name's suffix says which."""
+    """Yield every combination of the listed values, and a suffix for its name."""
     lists = {key: value for key, value in parameters.items() if isinstance(value, list)}
     for values in itertools.product(*lists.values()):
         chosen = dict(zip(lists, values, strict=True))
@@ -292,7 +292,7 @@ def _grid(parameters: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Any]]]
 
 
 def seconds(value: Any, where: str) -> float:
-    """A duration: seconds as a number, or '90s', '2m', '1h'."""
+    """Seconds in a duration: a number, or '90s', '2m', '1h'."""
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|)\s*", str(value))
     if not match or float(match[1]) <= 0:
         raise SuiteError(f"{where}: a time budget is written like 60s, 5m or 1h, got {value!r}.")
@@ -309,6 +309,7 @@ def _number(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> float:
+    """A number of a table between ``low`` and ``high``."""
     value = table.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not low < value < high:
         raise SuiteError(
@@ -318,6 +319,7 @@ def _number(
 
 
 def _seed(data: Mapping[str, Any], lines: _Text) -> int:
+    """The seed of a suite."""
     seed = _whole(data, "seed", 0, lines)
     try:
         require_seed(seed)
@@ -327,6 +329,7 @@ def _seed(data: Mapping[str, Any], lines: _Text) -> int:
 
 
 def _whole(table: Mapping[str, Any], key: str, default: int, lines: _Text, index: int | None = None) -> int:
+    """A whole number of a table."""
     value = table.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int):
         raise SuiteError(f"{lines.where(key, index)}: {key} must be a whole number, got {value!r}.")

@@ -1,4 +1,4 @@
-"""Run a suite: its audits one after the other, one risk for all of them, resumable."""
+"""Run a suite: its audits one after the other, with one risk for all of them, resumable."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ CHANGED = {
     "settings": "JAX's settings",
     "spec": "the audit's entry (or an option that replaces a part of it)",
 }
-"""What decides an audit's numbers, as a sentence calls it."""
+"""What determines an audit's numbers, in words for a sentence."""
 
 
 class AuditError(RuntimeError):
-    """An audit of a suite that could not be finished: the last line says where, which and why."""
+    """An audit of a suite could not be finished: the last line says where, which and why."""
 
     def __init__(self, message: str, *, why: str):
         super().__init__(message)
@@ -120,13 +120,13 @@ def run_suite(
       ['no_violation_found']
     """
     wanted = chosen(suite, only)
-    before = {record.name: record for record in earlier if record.ran}
+    earlier_by_name = {record.name: record for record in earlier if record.ran}
     missing: dict[str, str] = {}
 
     def unbuilt(spec: AuditSpec, error: UnbuiltError) -> None:
-        # before the others run: a wrong value can be mended at once
+        # said before the others run, so that a wrong value can be corrected at once
         told(str(error))
-        # without the suite's line, which stands before it
+        # the message without the suite's line before it
         _, _, missing[spec.name] = str(error).partition(": ")
 
     ready = build_suite(
@@ -135,26 +135,26 @@ def run_suite(
         unbuilt=unbuilt if keep_going else None,
         install=functools.partial(install, told=told) if allow_install else only_installed,
     )
-    built = {audit.spec.name: like(audit, before.get(audit.spec.name)) for audit in ready}
+    built = {audit.spec.name: like(audit, earlier_by_name.get(audit.spec.name)) for audit in ready}
     if not keep_going:
         for audit in ready[1:]:
             _require_traced(audit)
     code = code_digest()
-    own = SuitePart(risk=suite.risk, audits=len(suite.audits), seed=suite.seed)
-    risk = risk_of_each(own, suite.look)
+    suite_part = SuitePart(risk=suite.risk, audits=len(suite.audits), seed=suite.seed)
+    risk = risk_of_each(suite_part, suite.look)
     end = None if suite.time_budget is None else time.monotonic() + suite.time_budget
     records = []
 
-    def asked(spec: AuditSpec) -> dict[str, Any]:
+    def requested(spec: AuditSpec) -> dict[str, Any]:
         key = describe_key(audit_key(suite.seed, spec.name, suite.look))
         return {"risk": risk, "key": key, "environment": describe_environment(executor.device)}
 
     warned: set[str] = set()
 
     def foreseen(spec: AuditSpec, says: str) -> None:
-        """Once for all audits of which it is true, by what decides whether trials are too few."""
+        """Warn once for all audits with the same claim, trials, delta, policy, target and expected verdict."""
         if spec.name not in warned:
-            same = [name for name in built if _judged(built[name].spec) == _judged(spec)]
+            same = [name for name in built if _judged_by(built[name].spec) == _judged_by(spec)]
             names = [name for name in same if name == spec.name or is_foreign(built[name].mechanism)]
             warned.update(names)
             told(f"{', '.join(names)}{says.removeprefix(spec.name)}")
@@ -162,7 +162,7 @@ def run_suite(
     for index, spec in enumerate(wanted):
         started(spec)
         if spec.name in missing:
-            record = unrun(spec, None, why=missing[spec.name], **asked(spec))
+            record = unrun(spec, None, why=missing[spec.name], **requested(spec))
         else:
             audit = built[spec.name]
             deadline = _deadline(spec, end, len(wanted) - index)
@@ -172,26 +172,27 @@ def run_suite(
                     place = None
                     if resume_in is not None:
                         place = checkpoint(resume_in, _decided_by(audit, suite, risk, code, executor))
-                    kept = Kept(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
+                    kept = KeptResults(place=place, told=told, use=keep_foreign or not is_foreign(audit.mechanism))
                     record = _run(audit, suite, risk, deadline, kept, fitting, progress, foreseen, executor)
             except AuditError as error:
                 if not keep_going or isinstance(error.__cause__, FileError):
                     raise
                 told(str(error))
                 spent = time.monotonic() - began
-                record = unrun(spec, audit, why=error.why, seconds=spent, **asked(spec))
+                record = unrun(spec, audit, why=error.why, seconds=spent, **requested(spec))
         stated = {**record.environment, "code": code}
-        records.append(dataclasses.replace(record, look=suite.look, suite=own, environment=stated))
+        records.append(dataclasses.replace(record, look=suite.look, suite=suite_part, environment=stated))
         finished(records[-1])
     return adjust(tuple(records))
 
 
-def _judged(spec: AuditSpec) -> tuple[Any, ...]:
+def _judged_by(spec: AuditSpec) -> tuple[Any, ...]:
+    """Everything that determines whether trials are too few."""
     return spec.claim, spec.trials, spec.delta, spec.policy, spec.target, spec.expect
 
 
 def chosen(suite: Suite, names: Sequence[str]) -> tuple[AuditSpec, ...]:
-    """The audits of these names, in the order of the suite; all of them where none is named."""
+    """The audits with these names, in the order of the suite; all audits if no name is given."""
     known = [spec.name for spec in suite.audits]
     for name in names:
         if name not in known:
@@ -200,7 +201,7 @@ def chosen(suite: Suite, names: Sequence[str]) -> tuple[AuditSpec, ...]:
 
 
 def install(needed: Environment, *, told: Callable[[str], None]) -> None:
-    """Make an environment that is not here, once, and say so before."""
+    """Install an environment that is missing, and announce it before."""
     if not needed.installed:
         told(f"installing {needed} into {needed.folder}, once.")
         needed.install()
@@ -208,7 +209,7 @@ def install(needed: Environment, *, told: Callable[[str], None]) -> None:
 
 
 def _require_traced(audit: Built) -> None:
-    """What JAX cannot trace is told at once, and not after the audits before it."""
+    """Trace a mechanism, so that an error is raised before other audits run."""
     if not is_foreign(audit.mechanism):
         with placed(audit.spec):
             both_sides(audit.mechanism, audit.neighbours).layout()
@@ -216,7 +217,7 @@ def _require_traced(audit: Built) -> None:
 
 @contextlib.contextmanager
 def placed(spec: AuditSpec, *, remedy: str = REMEDY) -> Iterator[None]:
-    """What an audit's code, or the disk, raises is told with the suite's line and the audit's name.
+    """Turn an error of an audit's code, or of the disk, into an AuditError with the suite's line and the audit's name.
 
     The traceback of user code stands above that line, which is the last one.
     """
@@ -226,22 +227,22 @@ def placed(spec: AuditSpec, *, remedy: str = REMEDY) -> Iterator[None]:
     except Exception as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         first = lines[0] if isinstance(error, RuntimeError | ValueError | OSError) else sentence(error)
-        # what stands in the message itself is not told twice
+        # shorter messages are repeated in full below
         detail = "".join(f"{line}\n" for line in lines[1:]) if len(lines) > 2 else ""
-        told = first if isinstance(error, FileError) else f"{first.rstrip('.')}. {remedy}".rstrip()
-        message = f"{detail}{spec.where}: audit {spec.name!r} failed: {told}"
+        sentences = first if isinstance(error, FileError) else f"{first.rstrip('.')}. {remedy}".rstrip()
+        message = f"{detail}{spec.where}: audit {spec.name!r} failed: {sentences}"
         raise AuditError(message, why=f"{first.rstrip('.')}.") from error
 
 
 def adjust(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:
-    """The records of a suite with the smallest risk of the whole suite at which each would say 'violation'.
+    """Adjust the p-value of each record: the smallest risk of the whole suite at which it would say 'violation'.
 
     Every audit has an even part of that risk, for its verdict and its bounds together; Holm's procedure would need a
     risk beside that of the bounds. [docs/validity.md, section 7]
     """
 
     def audits(record: AuditRecord) -> int:
-        # a part of a suite has the risk of the whole one
+        # records of a part of a suite still share the risk of the whole suite
         return len(records) if record.suite is None else record.suite.audits
 
     return tuple(
@@ -265,7 +266,7 @@ def _deadline(spec: AuditSpec, end: float | None, remaining: int) -> float | Non
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Kept:
+class KeptResults:
     """What an interrupted run left of one audit, and whether it may be used."""
 
     place: Checkpoint | None
@@ -273,18 +274,18 @@ class Kept:
     use: bool
 
     def record(self, name: str) -> AuditRecord | None:
-        """The finished audit."""
+        """The finished audit, if it was kept and nothing changed."""
         found = self.place.finished() if self.place is not None and self.use else None
         if found is not None:
             self.told(f"{name!r}: reused; it was finished before the interruption.")
         elif self.place is not None and self.use and (changed := self.place.changed(name)):
-            told = " and ".join(CHANGED.get(what, what) for what in changed)
+            words = " and ".join(CHANGED.get(part, part) for part in changed)
             be = "is" if len(changed) == 1 else "are"
-            self.told(f"{name!r}: an earlier result is not used, because {told} {be} not the same; it runs again.")
+            self.told(f"{name!r}: an earlier result is not used, because {words} {be} not the same; it runs again.")
         return found
 
     def tally(self, spec: AuditSpec) -> Tally | None:
-        """The counts so far."""
+        """The counts so far, if any were kept."""
         found = self.place.started(at_most=spec.trials // 2) if self.place is not None and self.use else None
         if found is not None:
             self.told(f"{spec.name!r}: continued after {2 * found.trials_per_side:,} of {spec.trials:,} trials.")
@@ -296,12 +297,13 @@ def _run(
     suite: Suite,
     risk: float,
     deadline: float | None,
-    kept: Kept,
+    kept: KeptResults,
     fitting: Callable[[AuditSpec, int, int], None],
     progress: Callable[[AuditSpec, Tally], None],
     foreseen: Callable[[AuditSpec, str], None],
     executor: Executor,
 ) -> AuditRecord:
+    """Run one audit, or take its kept record; its counts are saved as it runs."""
     spec, place = audit.spec, kept.place
     if (known := kept.record(spec.name)) is not None:
         return known
@@ -355,6 +357,7 @@ def _run(
 
 
 def _decided_by(audit: Built, suite: Suite, risk: float, code: str, executor: Executor) -> dict[str, Any]:
+    """Digests of everything that determines the numbers of an audit."""
     return decided_by(
         parts=(audit.mechanism, audit.neighbours, audit.distinguisher, audit.policy),
         claim=audit.claim,
@@ -362,7 +365,9 @@ def _decided_by(audit: Built, suite: Suite, risk: float, code: str, executor: Ex
         code=code,
         device=executor.device,
         others={
-            "spec": plain({k: v for k, v in dataclasses.asdict(audit.spec).items() if k not in ("where", "places")}),
+            "spec": plain(
+                {key: value for key, value in dataclasses.asdict(audit.spec).items() if key not in ("where", "places")}
+            ),
             "seed": suite.seed,
             "look": suite.look,
             "risk": risk,

@@ -15,10 +15,10 @@ from guarantees import checks
 TYPES = {"float": "number", "int": "integer", "str": "string", "bool": "boolean"}
 DEFAULTS = "Used if an audit states nothing itself; the keys of a part only if the audit names the same part, or none."
 GIVEN = ("mechanism", "neighbours", "kind")
-"""Parameters that a suite's other parts supply."""
+"""Parameters that the suite's other parts supply."""
 
 ENTRY = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "package.module:name"}
-"""Code of the user's own."""
+"""Schema of an entry point into the user's code."""
 
 NAMED = {
     "title": {"type": "string"},
@@ -67,10 +67,11 @@ NAMED = {
     },
     "parameters": {"type": "object", "description": "Given to every part that takes them; lists are grids."},
 }
+"""Schemas of the keys of suites and audits."""
 
 
 def suite_schema(catalogue: Mapping[str, Mapping[str, Callable[..., Any]]]) -> dict[str, Any]:
-    """The schema, from the keys that suites have and the signatures of what they can name."""
+    """The schema, from the keys of suites and the signatures of what they can name."""
     parts = {part: {"$ref": f"#/$defs/{part}"} for part in PARTS}
     audit = {"type": "object", "additionalProperties": False, "properties": _chosen(AUDIT_KEYS, {**NAMED, **parts})}
     inside = {
@@ -89,25 +90,26 @@ def suite_schema(catalogue: Mapping[str, Mapping[str, Callable[..., Any]]]) -> d
 
 
 def _chosen(keys: tuple[str, ...], known: Mapping[str, Any]) -> dict[str, Any]:
-    """A KeyError here is a key of suites that the schema does not know yet."""
+    """Schemas of these keys; a KeyError is a key of suites that the schema lacks."""
     return {key: known[key] for key in keys}
 
 
 def _part(part: str, group: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
-    """A name, a table with that name as its kind or with an entry point, or more keys for the part in [defaults]."""
+    """Schema of a part: a name, a table with a kind or an entry point, or further keys for the part in [defaults]."""
     names = sorted(group)
     tables = [_table(name, group[name], part) for name in names]
     entry = {"type": "object", "required": [CODE_KEY], "properties": {CODE_KEY: ENTRY}}
-    more = {
+    further_keys = {
         "type": "object",
         "description": "Keys beside those that this part has in [defaults].",
         "not": {"anyOf": [{"required": [key]} for key in ("kind", CODE_KEY)]},
         "propertyNames": {"enum": sorted({key for table in tables for key in table["properties"]} - {"kind"})},
     }
-    return {"anyOf": [{"enum": names}, *tables, entry, more]}
+    return {"anyOf": [{"enum": names}, *tables, entry, further_keys]}
 
 
 def _table(name: str, constructor: Callable[..., Any], part: str) -> dict[str, Any]:
+    """Schema of the table of one kind."""
     properties: dict[str, Any] = {"kind": {"const": name}}
     for parameter in inspect.signature(constructor).parameters.values():
         if parameter.name not in GIVEN:
@@ -128,17 +130,17 @@ def _table(name: str, constructor: Callable[..., Any], part: str) -> dict[str, A
 
 
 def _property(parameter: inspect.Parameter) -> dict[str, Any]:
-    """What a signature says: a type where it is a plain one, and the default."""
-    found: dict[str, Any] = {}
+    """Schema of a parameter: its type if that is a plain one, and its default."""
+    schema: dict[str, Any] = {}
     kind = parameter.annotation
-    # a type with a range, such as Positive, is one of ours
+    # our own annotations, such as Positive, are types with a range
     within = getattr(checks, kind, None) if isinstance(kind, str) else None
     kind = get_args(within)[0] if get_origin(within) is Annotated else kind
     plain = TYPES.get(kind if isinstance(kind, str) else getattr(kind, "__name__", ""))
     if "Callable" in str(kind):
-        found |= ENTRY if "Mapping" not in str(kind) else {"anyOf": [ENTRY, {"type": "object"}]}
+        schema |= ENTRY if "Mapping" not in str(kind) else {"anyOf": [ENTRY, {"type": "object"}]}
     elif plain is not None:
-        found["type"] = plain
+        schema["type"] = plain
     if isinstance(parameter.default, bool | int | float | str):
-        found["default"] = parameter.default
-    return found
+        schema["default"] = parameter.default
+    return schema

@@ -1,4 +1,4 @@
-"""What a suite is: its keys, its audits, and the error that says what is wrong with one or unknown in it."""
+"""Suites: their keys and audits, and the error that says what is wrong or unknown in one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TARGETS = ("verdict", "epsilon", "delta", "mu")
 PARTS = ("mechanism", "neighbours", "distinguisher", "claim", "policy")
 MOST_LOOKS = 20
 MOST_AUDITS = 10_000
-"""Audits that one suite may stand for, its grids multiplied out."""
+"""Most audits that one suite may stand for, with its grids multiplied out."""
 MOST_TRIALS = 2**62
 SUITE_KEYS = ("title", "risk", "trials", "delta", "seed", "time_budget", "environments", "defaults", "audit")
 AUDIT_KEYS = (
@@ -31,7 +31,7 @@ ENVIRONMENT_KEYS = ("python", "packages")
 
 
 CODE_KEY = "function"
-"""Of a table without a kind: 'package.module:name', the part itself or what makes it."""
+"""Key of a table without a kind: 'package.module:name', the part itself or what makes it."""
 
 
 class SuiteError(ValueError):
@@ -47,7 +47,7 @@ class UnbuiltError(SuiteError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AuditSpec:
-    """One audit as the file states it, defaults filled in and grids expanded."""
+    """One audit of a suite, with defaults filled in and grids expanded."""
 
     name: str
     expect: str
@@ -64,12 +64,12 @@ class AuditSpec:
     where: str
     diagnose: bool = True
     own_parameters: tuple[str, ...] = ()
-    """Parameters that the audit itself states: each must be one of its parts'."""
+    """Parameters that the audit itself states: each must be taken by a part."""
     places: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False, repr=False)
     """'file:line' of every word of its parts and parameters."""
 
     def at(self, word: str) -> str:
-        """'file:line' of a word; of the audit where it states no such word."""
+        """'file:line' of a word or, if the audit does not state it, of the audit."""
         return self.places.get(word, self.where)
 
 
@@ -83,13 +83,13 @@ class Suite:
     time_budget: float | None
     audits: tuple[AuditSpec, ...]
     look: int = 0
-    """Which look at these audits, from 1; 0: the only one."""
+    """Number of the look at these audits, from 1; 0 for the only one."""
     defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Where each parameter of [defaults] stands: each must be one of some audit's parts."""
+    """'file:line' of each parameter of [defaults]: each must be taken by a part of some audit."""
 
 
 def refuse_unknown(table: Any, known: Iterable[str], where: Callable[[str], str], what: str) -> None:
-    """An unknown key is an error that names its line and the nearest spelling."""
+    """Refuse an unknown key, naming its line and the nearest spelling."""
     known = tuple(known)
     if not isinstance(table, Mapping):
         raise SuiteError(f"{where(what)}: {what} must be a table, got {table!r}.")

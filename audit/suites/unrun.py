@@ -1,4 +1,4 @@
-"""What a suite asked of an audit that could not run, for its record."""
+"""The record of an audit of a suite that could not run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import guarantees
 from audit.record.derive import claim_part
 from audit.record.record import AuditRecord, ClaimPart, Part, plain
-from audit.record.unrun import Asked, claim_as_stated, could_not_run, part_as_stated
+from audit.record.unrun import RequestedAudit, claim_as_stated, could_not_run, part_as_stated
 from audit.suites.build import Built
 from audit.suites.claim_names import CLAIMS
 from audit.suites.suite import AuditSpec
@@ -28,7 +28,7 @@ def unrun(
     seconds: float = 0.0,
 ) -> AuditRecord:
     """The record of an audit that could not run, its parts as they were built or else as the suite states them."""
-    asked = Asked(
+    requested = RequestedAudit(
         name=spec.name,
         expect=spec.expect,  # type: ignore[arg-type]
         mechanism=part_as_stated(spec.mechanism) if built is None else _part(built.mechanism, built.mechanism.kind),
@@ -46,15 +46,16 @@ def unrun(
         environment=environment,
     )
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return could_not_run(asked, why=why, started=now, seconds=seconds)
+    return could_not_run(requested, why=why, started=now, seconds=seconds)
 
 
 def _part(made: Auditable | Neighbours, kind: str) -> Part:
+    """A built part as records describe it."""
     return Part(name=made.name, parameters=plain(made.parameters), kind=kind)
 
 
 def _claim(spec: AuditSpec) -> ClaimPart:
-    """What is promised, where that alone can be built: claims of ours run no code of anyone's."""
+    """The claim, if it can be built without the other parts: our own claims run no other code."""
     words = dict(spec.claim)
     kind = words.pop("kind", None)
     if kind in CLAIMS:

@@ -146,7 +146,7 @@ def test_compiling_the_scores_is_part_of_the_time(planned, monkeypatch, compilin
     monkeypatch.setattr(planned_audits, "both_sides", lambda *_: sides)
     monkeypatch.setattr(planned_audits, "is_foreign", lambda _: foreign)
     monkeypatch.setattr(planned_audits, "learn", lambda given, *_, **__: (given, 0))
-    pilot = planned_audits._pilot(build_suite(read_suite(planned))[0], None, jax.random.key(0))
+    pilot = planned_audits._run_pilot(build_suite(read_suite(planned))[0], None, jax.random.key(0))
     assert pilot.before == pytest.approx(compiling, abs=1e-9)
     assert pilot.pace == pytest.approx(0.01)
     # planning foreign code took longer than running it

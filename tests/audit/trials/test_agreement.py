@@ -7,7 +7,7 @@ import pytest
 import audit
 from audit.trials.agreement import require_agreement
 from audit.trials.source import Source, WrongCountsError, tally
-from audit.trials.traced import Compiled
+from audit.trials.traced import CompiledSource
 from guarantees import gaussian
 from mechanisms import worst_case_pair
 
@@ -61,7 +61,7 @@ def test_an_audit_whose_program_counts_wrongly_raises(monkeypatch):
         counts[:, 0] = stop - start
         return counts
 
-    monkeypatch.setattr(Compiled, "cells", all_in_one_cell)
+    monkeypatch.setattr(CompiledSource, "cells", all_in_one_cell)
     pair = worst_case_pair(records=2, dimension=3, clip=1.0)
 
     def step(key, gradients):

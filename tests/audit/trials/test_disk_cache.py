@@ -18,7 +18,7 @@ def untouched(monkeypatch, tmp_path):
     """A process in which nobody has said where programs are kept; JAX's own settings come back afterwards."""
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
-    for name in (*disk_cache.OF_JAX, disk_cache.SETTING):
+    for name in (*disk_cache.JAX_SETTINGS, disk_cache.SETTING):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     jax.config.update("jax_compilation_cache_dir", None)
@@ -125,7 +125,7 @@ def test_commands_before_a_run_keep_programs_where_it_does(untouched, command):
     assert jax.config.jax_compilation_cache_dir.startswith(str(untouched / "dpsgd-audit" / "compiled"))
 
 
-@pytest.mark.parametrize("setting", [*disk_cache.OF_JAX, disk_cache.SETTING])
+@pytest.mark.parametrize("setting", [*disk_cache.JAX_SETTINGS, disk_cache.SETTING])
 def test_a_session_keeps_no_programs_where_it_is_told_otherwise(untouched, monkeypatch, setting):
     monkeypatch.setenv(setting, "off")
     with disk_cache.kept_in_sessions():

@@ -168,7 +168,7 @@ def test_a_program_that_fails_at_its_tenth_trial_on_either_side_is_no_leak():
         return lambda seeds: np.stack([dataset.sum(0) + next(trials) for _ in seeds])
 
     program = types.SimpleNamespace(name="program", kind="vector", prepare=prepare)
-    trials = workers._Trials(program, {"without": PAIR.without, "with": PAIR.with_record})
+    trials = workers._PreparedSides(program, {"without": PAIR.without, "with": PAIR.with_record})
     with pytest.raises(ForeignError) as caught:
         trials.run(workers.Batch("without", WORDS, 0, 16))
     assert re.search(r"trial 10 .* failed after 10 others, though it succeeds alone: ", str(caught.value))
@@ -184,7 +184,7 @@ def test_code_whose_first_call_alone_fails_is_said_to_have_answered_the_second(s
         return np.zeros((len(seeds), 2))
 
     program = types.SimpleNamespace(name="program", kind="vector", prepare=lambda dataset: draw)
-    trials = workers._Trials(program, {"without": PAIR.without, "with": PAIR.with_record})
+    trials = workers._PreparedSides(program, {"without": PAIR.without, "with": PAIR.with_record})
     with pytest.raises(ForeignError) as caught:
         trials.run(workers.Batch("without", WORDS, 0, size))
     place, *_, last = str(caught.value).splitlines()

@@ -38,19 +38,19 @@ def counts(made, step=STEP):
 
 
 def test_a_kept_program_counts_the_same_and_is_not_traced(shelf, monkeypatch):
-    first = counts(programs._make())
+    first = counts(programs._make_programs())
     files = sorted(shelf.glob("*.program"))
     assert files
-    again = programs._make()
+    again = programs._make_programs()
     monkeypatch.setattr(again.count_chunks, "jitted", None)
     np.testing.assert_array_equal(counts(again), first)
     assert sorted(shelf.glob("*.program")) == files
     with programs_kept_in(None):
-        np.testing.assert_array_equal(counts(programs._make()), first)
+        np.testing.assert_array_equal(counts(programs._make_programs()), first)
 
 
 def test_other_numbers_share_a_program_and_other_structure_does_not(shelf):
-    made = programs._make()
+    made = programs._make_programs()
     counts(made)
     before = len(made.count_chunks._found)
     counts(made, dataclasses.replace(STEP, rate=0.25))
@@ -144,7 +144,7 @@ def compiled_by(monkeypatch, dimension):
     told = told_to_xla(monkeypatch)
     pair = mechanisms.worst_case_pair(records=1, dimension=dimension, clip=0.1)
     release = programs.release_of(STEP, pair.without)
-    programs._make().draw_chunk(release, jax.random.key(0), trial_number(0), size=2)
+    programs._make_programs().draw_chunk(release, jax.random.key(0), trial_number(0), size=2)
     return told
 
 
@@ -180,7 +180,7 @@ def test_outputs_of_foreign_code_are_scored_by_a_program_compiled_quickly_if_the
     told = told_to_xla(monkeypatch)
     score = distinguishers.projection(mechanisms.worst_case_pair(records=1, dimension=dimension, clip=0.1))
     outputs = np.ones((3, dimension), np.float32)
-    programs._make().score_outputs(score, jax.random.key(0), trial_numbers([0, 1, 2]), outputs)
+    programs._make_programs().score_outputs(score, jax.random.key(0), trial_numbers([0, 1, 2]), outputs)
     assert told == [quick if quickly else None]
 
 
