@@ -44,9 +44,8 @@ NOT_SEEN = (
 NEVER_SEEN = "Not seen by a replay: callbacks, the law of the sampler and of the noise, and more (help(audit.explain))."
 
 NOTHING_STATED = (
-    "No noise multiplier was stated: noise_multiplier= was not given, and no claim gives a single one (laplace has "
-    "none, a history may have several). Whether the noise below is enough is for trials to judge (`dpsgd-audit run`). "
-    "Of JAX code the scale of Laplace noise is compared with a claim of laplace, if nothing else is drawn."
+    "Whether the noise below is enough is for trials to judge (`dpsgd-audit run`): noise_multiplier= was not given, "
+    "and no claim gives a single one. (A claim of laplace is compared with the scale of the noise of JAX code.)"
 )
 
 LARGER_BOUND = (
@@ -165,13 +164,13 @@ class Explanation:
         blocks = [f"{found.heading}\n  {found.says}{_at(found.lines)}" for found in self.suspicions]
         if not self.findings:
             blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
-        if self.rounds and self.stated is None and all(one.kind != Kind.TOO_LITTLE_NOISE for one in self.findings):
-            blocks.append(NOTHING_STATED)
         most = max((one.sensitivity for one in self.rounds if one.judged), default=0.0)
         seen = not (self.findings or self.covered.opaque)
         if seen and self.bound is not None and most > self.bound * (1 + CLOSE):
             blocks.append(LARGER_BOUND.format(most=most, bound=self.bound))
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.not_judged]
+        if self.rounds and self.stated is None and all(one.kind != Kind.TOO_LITTLE_NOISE for one in self.findings):
+            blocks.append(NOTHING_STATED)
         blocks += [_table(self.rounds, compared=self.stated is not None)] if self.rounds else []
         if self.followed:
             draws, meetings = (counted(number, "place") for number in (self.covered.draws, self.covered.releases))

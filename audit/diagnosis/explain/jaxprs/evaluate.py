@@ -45,8 +45,17 @@ def evaluate(equation: Any, values: Sequence[Any]) -> list[Any]:
         found = rule(out, params, *map(np.asarray, values))
         if found is not None:
             return [np.asarray(found, key_words.KEY if is_key(out) else out.dtype)]
-    found = equation.primitive.bind(*map(as_keys, values), **params)
+    run = functools.partial(equation.primitive.bind, **params)
+    if name == "random_gamma":
+        run = _compiled_once(equation.primitive, tuple(params.items()))
+    found = run(*map(as_keys, values))
     return list(map(as_words, found if equation.primitive.multiple_results else [found]))
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled_once(primitive: Any, params: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+    """A primitive of which JAX compiles a new program whenever it is called by itself."""
+    return jax.jit(functools.partial(primitive.bind, **dict(params)))
 
 
 def inner(closed: Any, values: Sequence[Any]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -218,18 +219,27 @@ def variance_of_call(name: str, jaxpr: Any, ins: Sequence[Value], which: int) ->
     keys = [is_key(value.a) for value in ins]
     if not any(keys) or any(value.random and not key for value, key in zip(ins, keys, strict=True)):
         return None, True
-    repeats = int(np.clip(DRAWS // max(1, math.prod(shape)), 8, 4096))
-    fresh = jax.random.split(jax.random.key(repeats), repeats)
+    arrays = [None if key else host(value.a) for value, key in zip(ins, keys, strict=True)]
+    held = tuple(None if array is None else (array.dtype, array.tobytes()) for array in arrays)
+    shapes = tuple(np.shape(value.a) for value in ins)
+    # the coordinates of one draw have one law
+    return np.full(shape, _variance_of_draws(jaxpr, which, shapes, held)), True
+
+
+@functools.lru_cache(maxsize=64)
+def _variance_of_draws(jaxpr: Any, which: int, shapes: Sequence[Any], held: Sequence[tuple[Any, bytes] | None]) -> Any:
+    """Of an output of a sampler, with fresh keys and the arrays that are ``held``: both sides and all runs share it."""
+    repeats = int(np.clip(DRAWS // max(1, math.prod(jaxpr.out_avals[which].shape)), 8, 4096))
 
     def draw(key: jax.Array) -> Any:
-        def given(value: Value, own: bool) -> Any:
-            return jax.random.split(key, math.prod(value.a.shape)).reshape(value.a.shape) if own else value.a
+        def given(shape: tuple[int, ...], own: tuple[Any, bytes] | None) -> Any:
+            if own is None:
+                return jax.random.split(key, math.prod(shape)).reshape(shape)
+            return np.ndarray(shape, *own)
 
-        return jax_core.jaxpr_as_fun(jaxpr)(*map(given, ins, keys))[which]
+        return jax_core.jaxpr_as_fun(jaxpr)(*map(given, shapes, held))[which]
 
-    drawn = np.asarray(jax.vmap(draw)(fresh), np.float64)
-    # the coordinates of one draw have one law
-    return np.full(shape, np.var(drawn)), True
+    return np.var(np.asarray(jax.vmap(draw)(jax.random.split(jax.random.key(repeats), repeats)), np.float64))
 
 
 def effective(drawn: np.ndarray) -> float:
