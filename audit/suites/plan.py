@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ class AuditPlan:
     inconclusive: str = ""
     """How many trials are needed, if without a violation the planned ones can only end inconclusive."""
     finds: str = ""
-    """For a claim about sampled batches: the noise multiplier that the trials would tell from the claimed one."""
+    """For a Gaussian claim, or one about sampled batches: the noise that the trials would tell from the claimed one."""
     gradient_lengths: GradientLengths | None = None
     """Length of the differing record's gradient; None if unknown."""
 
@@ -160,11 +161,15 @@ def _inconclusive(audit: Built, risk: float) -> str:
 
 
 def _finds(claim: Claim, plan: Plan) -> str:
-    """Say which noise multiplier the trials would find in place of the claimed one."""
-    promised, noise = sampled(claim), plan.smallest_leak.noise_multiplier
+    """Say which noise the trials would find in place of the claimed one."""
+    promised, noise, mu = sampled(claim), plan.smallest_leak.noise_multiplier, plan.smallest_leak.mu
+    frequency = in_so_many_runs(plan.power)
+    if claim.name == "gaussian" and claim.times == 1 and mu is not None:
+        share = math.floor(100 * claim.parameters["mu"] / mu) / 100
+        found = f"{share:g} of the promised noise, or less, with the best score and threshold"
+        return f"{frequency} these trials find {found}."
     if promised is None:
         return ""
-    frequency = in_so_many_runs(plan.power)
     found = "not even releases without any noise" if noise is None else in_its_place(noise, promised)
     return f"{frequency} these trials find {found}."
 

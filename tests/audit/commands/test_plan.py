@@ -60,6 +60,8 @@ def test_a_plan_tells_trials_time_and_bounds_of_every_audit(planned, capsys):
     assert right["plan"]["expected"]["epsilon"] < 4.377 < right["plan"]["smallest_leak"]["epsilon"]
     assert right["plan"]["expected"]["epsilon"] < right["plan"]["largest_provable_epsilon"]
     assert known["plan"]["seconds"] > 0
+    share = int(100 / right["plan"]["smallest_leak"]["mu"]) / 100
+    assert f"these trials find {share:g} of the promised noise, or less" in right["finds"]
 
 
 def test_a_plan_counts_the_trials_that_choose_scores_and_thresholds(planned):
