@@ -123,38 +123,18 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
 
     refuse_unknown(defaults, AUDIT_KEYS, lines.where, "[defaults]")
     refuse_unknown(entry, AUDIT_KEYS, lambda key: lines.where(key, index), f"audit {index + 1}")
-    merged = {**{key: data[key] for key in ("trials", "delta") if key in data}, **defaults, **entry}
-    if isinstance(defaults.get("parameters"), dict) and isinstance(entry.get("parameters"), dict):
-        merged["parameters"] = {**defaults["parameters"], **entry["parameters"]}
-    for part in PARTS:
-        if part in merged:
-            merged[part] = _with_default(entry.get(part), defaults.get(part))
-    for part in ("name", "mechanism", "neighbours", "claim"):
-        if part not in merged:
-            raise SuiteError(f"{where('audit')}: audit {index + 1} has no {part}; add `{part} = ...`.")
-    if not isinstance(merged["name"], str) or not merged["name"].strip():
-        raise SuiteError(f"{where('name')}: name must be a non-empty string, got {merged['name']!r}.")
-    for part in PARTS:
-        value = merged.get(part)
-        if part in merged and not is_part(value):
-            raise SuiteError(
-                f'{where(part)}: {part} must be a name or a table with `kind = "..."` or, for code of your own, '
-                f'`{CODE_KEY} = "module:name"`; got {value!r}.'
-            )
+    merged = _merged(entry, defaults, data)
+    _require_parts(merged, index, where)
     parameters = merged.get("parameters", {})
     if not isinstance(parameters, dict):
         raise SuiteError(f"{where('parameters')}: parameters must be a table, got {parameters!r}.")
     _refuse_grid(parameters, where, index, room)
     target = merged.get("target")
-    if target is not None and target not in TARGETS:
-        raise SuiteError(
-            f"{where('target')}: target must be one of {TARGETS}, got {target!r}{did_you_mean(target, TARGETS)}."
-        )
     expect = merged.get("expect", "no_violation_found")
-    if expect not in VERDICTS:
-        raise SuiteError(
-            f"{where('expect')}: expect must be one of {VERDICTS}, got {expect!r}{did_you_mean(expect, VERDICTS)}."
-        )
+    for key, value, allowed in (("target", target, TARGETS), ("expect", expect, VERDICTS)):
+        if value not in allowed and (key, value) != ("target", None):
+            says = f"{key} must be one of {allowed}, got {value!r}{did_you_mean(value, allowed)}."
+            raise SuiteError(f"{where(key)}: {says}")
     trials = _whole(merged, "trials", 10_000, lines, stated_in("trials"))
     if trials < 2 or trials % 2:
         raise SuiteError(f"{where('trials')}: trials must be even and >= 2 (half on each dataset), got {trials}.")
@@ -187,6 +167,32 @@ def _specs(entry: Any, index: int, data: Mapping[str, Any], lines: _Text, *, roo
             own_parameters=own,
             places=places,
         )
+
+
+def _merged(entry: Mapping[str, Any], defaults: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """An audit with what stands above it: in [defaults], and in the suite."""
+    merged = {**{key: data[key] for key in ("trials", "delta") if key in data}, **defaults, **entry}
+    if isinstance(defaults.get("parameters"), dict) and isinstance(entry.get("parameters"), dict):
+        merged["parameters"] = {**defaults["parameters"], **entry["parameters"]}
+    for part in PARTS:
+        if part in merged:
+            merged[part] = _with_default(entry.get(part), defaults.get(part))
+    return merged
+
+
+def _require_parts(merged: Mapping[str, Any], index: int, where: Callable[[str], str]) -> None:
+    """That an audit has a name and everything that it needs, each spelled as a part is."""
+    for part in ("name", "mechanism", "neighbours", "claim"):
+        if part not in merged:
+            raise SuiteError(f"{where('audit')}: audit {index + 1} has no {part}; add `{part} = ...`.")
+    if not isinstance(merged["name"], str) or not merged["name"].strip():
+        raise SuiteError(f"{where('name')}: name must be a non-empty string, got {merged['name']!r}.")
+    for part in PARTS:
+        if part in merged and not is_part(merged[part]):
+            raise SuiteError(
+                f'{where(part)}: {part} must be a name or a table with `kind = "..."` or, for code of your own, '
+                f'`{CODE_KEY} = "module:name"`; got {merged[part]!r}.'
+            )
 
 
 def _words(table: Mapping[str, Any]) -> Iterator[str]:

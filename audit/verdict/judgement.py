@@ -203,14 +203,8 @@ def conclude(
     """
     test: power.TestKind = jointly_refuting if jointly else power.refuting
     at_once = power.TOGETHER if jointly else power.ONE_BY_ONE
-    found = power.detectable(
-        claim,
-        delta=delta,
-        trials_per_side=trials_per_side,
-        risk=risk,
-        test=test,
-        at_once=at_once,
-    )
+    seen = {"trials_per_side": trials_per_side, "risk": risk, "test": test}
+    found = power.detectable(claim, delta=delta, at_once=at_once, **seen)
     if refuted is not None:
         return Judgement(
             verdict="violation",
@@ -221,7 +215,7 @@ def conclude(
             violated_at=refuted.at,
         )
     promised = sampled(claim)
-    noise = most_noise_found(claim, trials_per_side=trials_per_side, risk=risk, test=test)
+    noise = most_noise_found(claim, **seen)
     less = "" if promised is None or noise is None else in_its_place(noise, promised)
     nothing = promised is not None and noise is None and not promised.hides_nothing(claim.total_variation)
     # The joint test's power with fewer trials than FEW_TRIALS takes long to find.
@@ -237,20 +231,17 @@ def conclude(
             trials_needed=None,
             reason=f"{_findable(found, claim, delta=delta, less=less)}.",
         )
-    each = []
-    if not found.conclusive:
-        each.append(power.trials_needed(claim, delta=delta, **size))
-    if nothing:
-        each.append(trials_that_find(claim, half=False, **size))
-    if half is not None:
-        each.append(half)
-    needed = None if None in each else max(each)
+    wanted = [] if found.conclusive else [power.trials_needed(claim, delta=delta, **size)]
+    wanted += [trials_that_find(claim, half=False, **size)] if nothing else []
+    wanted += [] if half is None else [half]
+    feasible = [trials for trials in wanted if trials is not None]
+    needed = max(feasible) if len(feasible) == len(wanted) else None
     if test(claim, trials_per_side=trials_per_side, risk=risk)(np.zeros(1), np.zeros(1))[0] == 0:
         why = "no counts of this size could refute the claim"
     else:
-        why = "these trials would too often miss "
-        why += _moderate(claim, delta) if not found.conclusive else NOISELESS if nothing else HALF
-        why += f"; {RUNS} they find {less}" if less else MISSED if nothing and not found.conclusive else ""
+        missed = _moderate(claim, delta) if not found.conclusive else NOISELESS if nothing else HALF
+        beside = f"; {RUNS} they find {less}" if less else MISSED if nothing and not found.conclusive else ""
+        why = f"these trials would too often miss {missed}{beside}"
     enough = f"with the best score {needed:,}" if needed else "no feasible number of"
     return Judgement(
         verdict="inconclusive",

@@ -236,6 +236,19 @@ class Results:
         own = [cell for cell in done.cells if cell.data]
         if any(not cell.summed for cell in own):
             self.read.update(done.where)
+        found = Cell(data=True, draws=done.draws, changed=self._changed(done, own), opaque=done.opaque)
+        backward = in_backward()
+        self._pass_on(done, own, found)
+        self._about_rows(done, own, found, backward=backward)
+        self._about_gradients(done, own, found, backward=backward)
+        self._about_sums(done, own, found)
+        self._about_bounds(done, own, found, backward=backward)
+        if done.name in COMPARING and done.out.numel() == 1:
+            found.margin = float(done.args[0]) - float(done.args[1])
+        return found
+
+    def _changed(self, done: Operation, own: list[Cell]) -> Stack:
+        """Where a released value met these data, here or before; a round may begin with that."""
         covered = [cell for cell in done.cells if cell.released and not cell.data]
         changed = next((cell.changed for cell in own if cell.changed), ())
         numbers = all(part.numel() == 1 or (cell.summed and not cell.ragged) for part, cell in done.pairs if cell.data)
@@ -252,7 +265,10 @@ class Results:
         if covered and whole and numbers and (done.name in noise.ADDING or by_numbers or done.name in CHOOSING):
             changed = changed or done.where
             self.raw[done.where] = next(((cell.summed, cell.round) for cell in own if cell.summed), ((), 0))
-        found = Cell(data=True, draws=done.draws, changed=changed, opaque=done.opaque)
+        return changed
+
+    def _pass_on(self, done: Operation, own: list[Cell], found: Cell) -> None:
+        """What was known of the data before."""
         latest = max((cell for cell in own if cell.summed), key=lambda cell: cell.round, default=None)
         found.summed = done.where if record_sum(done) else latest.summed if latest else ()
         found.bent, found.bent_sum = next(((cell.bent, cell.bent_sum) for cell in own if cell.bent), ((), ()))
@@ -266,6 +282,9 @@ class Results:
         found.copied = next((cell.copied for cell in own if cell.copied), ())
         divided = self.ledger.divided(done) if found.summed else None
         found.divided = divided or next((cell.divided for cell in own if cell.divided), None)
+
+    def _about_rows(self, done: Operation, own: list[Cell], found: Cell, *, backward: bool) -> None:
+        """Which row is the record's, where rows can be compared, and what weighs it."""
         ragged, out = any(cell.ragged for cell in own), done.out
         comparable = out.is_floating_point() or out.dtype == torch.bool
         if comparable and out.dim() and 0 < len(out) <= MOST_ROWS:
@@ -275,20 +294,26 @@ class Results:
         else:
             found.ragged = out.dim() > 0 and ragged and not done.name.startswith(noise.GROUPING)
             found.row = self.ledger.row_of_number(done) if out.dim() == 0 else None
-        backward = in_backward()
         found.numbers, found.weights = weighed(done, found.row, mixed=found.mixed, backward=backward)
         if (weight := by_python(done, self.own_reads)) is not None:
             found.weights = (weight,)
         kept = (cell.joined for part, cell in done.pairs if cell.joined and part.numel() <= out.numel())
         found.joined = done.where if done.name == "cat" else next(kept, ())
+
+    def _about_gradients(self, done: Operation, own: list[Cell], found: Cell, *, backward: bool) -> None:
+        """Which backward pass computed it; a second one may add to the gradients of the first."""
         found.graded = backward or any(cell.graded for cell in own)
         if backward:
+            self.backward.add(done.where)
             found.passed = torch._C._current_graph_task_id()
             if done.name in noise.ADDING and any(-1 < cell.passed != found.passed for cell in own):
                 self.accumulated.add(done.where)
         elif done.name.endswith("_"):
             # a gradient that is changed in its place is still in .grad
             found.passed = max(cell.passed for cell in own)
+
+    def _about_sums(self, done: Operation, own: list[Cell], found: Cell) -> None:
+        """Where records are summed, in which round, and sums of earlier rounds that come into later ones."""
         if found.summed == done.where and done.name in TAKING:
             self.taken.add(done.where)
         if done.name in noise.ADDING and len(done.pairs) == 1:
@@ -302,20 +327,21 @@ class Results:
         kept = {cell.round for cell in own if cell.summed and not cell.changed}
         if len(kept) > 1 and done.name in noise.ADDING | AVERAGING:
             found.carried = found.carried or done.where
-            if (begun := self._constants.get(out)) is not None:
+            if (begun := self._constants.get(done.out)) is not None:
                 self.begun[done.where] = begun.drawn
         if done.name in SHRINKING:
             # momentum, and no sum that is begun anew
-            self._constants.put(out, None)
+            self._constants.put(done.out, None)
+
+    def _about_bounds(self, done: Operation, own: list[Cell], found: Cell, *, backward: bool) -> None:
+        """What bounds a record or a sum, here or before."""
         found.bends = frozenset().union(*(cell.bends for cell in own))
         last = next((cell for cell in reversed(own) if cell.bounded), None)
         if last is not None:
             found.bounded, found.each, found.measured = last.bounded, last.each, last.measured
             found.resized = noise.resized(done, last)
         summed = next((cell.summed for cell in own if cell.summed), ())
-        if backward:
-            self.backward.add(done.where)
-        elif summed and (factor := multiple(done)) is not None:
+        if not backward and summed and (factor := multiple(done)) is not None:
             scaled = done.cell(done.args[1]) if done.name in noise.ADDING else None
             summed = summed if scaled is None else scaled.summed
             self.ledger.bend(done, summed, factor)
@@ -324,7 +350,7 @@ class Results:
         made_of = [(part, cell) for part, cell in done.pairs if cell.data and part.is_floating_point()]
         found.alone = found.row == WHOLE and all(_of_one_record(part, cell) for part, cell in made_of)
         shared = not found.alone
-        if out.is_floating_point() and bends(done):
+        if done.out.is_floating_point() and bends(done):
             shared &= self.ledger.bend(done, summed)
             found.bends |= {done.where}
             found.bounded, found.each, found.measured = done.where, done.name in CLAMPING, measured(done)
@@ -333,7 +359,8 @@ class Results:
         if torch._C._current_graph_task_id() != -1:
             # a model bends gradients on their way and bounds none
             found.bounded, found.each, found.measured = (), False, ()
-        plain = shared and not found.bent and found.summed and not ragged and not found.ragged
+        ragged = found.ragged or any(cell.ragged for cell in own)
+        plain = shared and not found.bent and found.summed and not ragged
         first = (self.ledger.other_factor(done) or bends(done)) and plain
         if done.name in noise.SCALING | noise.ADDING or bends(done):
             # every run asks: which results are sums may show only beside a reference
@@ -341,9 +368,6 @@ class Results:
         if first:
             found.bent = done.where
             found.bent_sum = summed or found.summed
-        if done.name in COMPARING and out.numel() == 1:
-            found.margin = float(done.args[0]) - float(done.args[1])
-        return found
 
 
 def _of_one_record(part: torch.Tensor, cell: Cell) -> bool:
