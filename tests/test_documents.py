@@ -36,7 +36,6 @@ LONG = {
     ("docs/float-tails.md", 0),
     ("docs/index.md", 0),
     ("docs/one-run.md", 5),
-    ("docs/one-run.md", 6),
     *(("docs/opacus-to-paper.md", number) for number in range(5)),
     ("docs/own-attack.md", 2),
     ("docs/own-model.md", 2),

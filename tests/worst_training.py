@@ -20,33 +20,34 @@ def right_guesses(sides, guess):
 
 
 def best_training(coins, guesses, correct, profile, *, guessed_in=None, reverse=None):
-    """Largest P(C >= correct) over ALL mechanisms that keep every (epsilon, delta) of the profile: a linear program.
+    """Largest P(C >= correct) over ALL mechanisms that keep every (epsilon, delta) of the profile."""
+    vectors = guess_vectors(coins, guesses, guessed_in)
+    return largest_chance(coins, vectors, lambda side, guess: right_guesses(side, guess) >= correct, profile, reverse)
+
+
+def largest_chance(coins, outputs, wins, profile, reverse=None):
+    """Largest P(win) over ALL mechanisms with these outputs that keep every (epsilon, delta) of the profile.
 
     With ``reverse`` the profile is of a coin that is in against the same one out, and ``reverse`` the other way round.
     """
     sides = list(itertools.product((0, 1), repeat=coins))
-    vectors = guess_vectors(coins, guesses, guessed_in)
     near = [
-        (a, b)
-        for a, b in itertools.permutations(range(len(sides)), 2)
-        if np.sum(np.abs(np.subtract(sides[a], sides[b]))) == 1
+        (a, b) for a, b in itertools.permutations(range(len(sides)), 2) if np.not_equal(sides[a], sides[b]).sum() == 1
     ]
     ways = [reverse or profile, profile]
     kinds = [(a, b, *kept) for a, b in near for kept in ways[sum(sides[a]) > sum(sides[b])]]
-    laws, each = len(sides) * len(vectors), len(vectors)
+    laws, each = len(sides) * len(outputs), len(outputs)
     upper = lil_matrix((len(kinds) * (each + 1), laws + len(kinds) * each))
-    limit = np.zeros(len(kinds) * (each + 1))
+    limit = np.zeros(upper.shape[0])
     for place, (a, b, epsilon, delta) in enumerate(kinds):
         for y in range(each):
             row, excess = place * (each + 1) + y, laws + place * each + y
             upper[row, a * each + y], upper[row, b * each + y], upper[row, excess] = 1, -math.exp(epsilon), -1
             upper[place * (each + 1) + each, excess] = 1
         limit[place * (each + 1) + each] = delta
-    whole = lil_matrix((len(sides), upper.shape[1]))
-    gain = np.zeros(upper.shape[1])
+    whole, gain = lil_matrix((len(sides), upper.shape[1])), np.zeros(upper.shape[1])
     for a, side in enumerate(sides):
-        for y, vector in enumerate(vectors):
+        for y, output in enumerate(outputs):
             whole[a, a * each + y] = 1
-            gain[a * each + y] = -(right_guesses(side, vector) >= correct) / len(sides)
-    solved = linprog(gain, A_ub=upper.tocsr(), b_ub=limit, A_eq=whole.tocsr(), b_eq=np.ones(len(sides)))
-    return -solved.fun
+            gain[a * each + y] = -wins(side, output) / len(sides)
+    return -linprog(gain, A_ub=upper.tocsr(), b_ub=limit, A_eq=whole.tocsr(), b_eq=np.ones(len(sides))).fun

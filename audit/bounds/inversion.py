@@ -133,18 +133,7 @@ class Inversion:
         return np.unique(np.concatenate([spread, np.clip(also, self.low, self.high)]))
 
     def _highest(self, theta: float, alpha: Array) -> tuple[float, float]:
-        found = self._probability(theta, alpha)
-        best = float(found.max()), float(alpha[found.argmax()])
-        peaks = np.flatnonzero((found >= np.r_[-1, found[:-1]]) & (found >= np.r_[found[1:], -1]))
-        for peak in peaks[np.argsort(-found[peaks])][:2]:
-            left, right = alpha[max(peak - 1, 0)], alpha[min(peak + 1, len(alpha) - 1)]
-            for _ in range(2):
-                inner = np.linspace(left, right, 7)
-                values = self._probability(theta, inner)
-                at = int(values.argmax())
-                best = max(best, (float(values[at]), float(inner[at])))
-                left, right = inner[max(at - 1, 0)], inner[min(at + 1, 6)]
-        return best
+        return joint.highest(lambda x: self._probability(theta, x), alpha, peaks=2, rounds=2, points=7)
 
 
 def _spread(ends: Array, trials: int) -> Array:

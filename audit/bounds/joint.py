@@ -195,17 +195,24 @@ def supremum(region: Region, lines: SupportingLines, counts: ErrorCounts, low: f
     # Points evenly spread in beta as well: a steep curve would be stepped over otherwise.
     dense = np.sin(np.linspace(angle[0], angle[-1], 4096)) ** 2
     x = np.unique(np.concatenate([x, np.interp(spread, lines.below(dense)[::-1], dense[::-1])]))
-    found = probability(region, x, lines.below(x), counts)
-    best = float(found.max())
-    peaks = np.flatnonzero((found >= np.r_[-1, found[:-1]]) & (found >= np.r_[found[1:], -1]))
-    for peak in peaks[np.argsort(-found[peaks])][:PEAKS]:
-        left, right = x[max(peak - 1, 0)], x[min(peak + 1, len(x) - 1)]
-        for _ in range(3):
-            inner = np.linspace(left, right, 13)
-            values = probability(region, inner, lines.below(inner), counts)
+    return highest(lambda x: probability(region, x, lines.below(x), counts), x, peaks=PEAKS, rounds=3, points=13)[0]
+
+
+def highest(
+    function: Callable[[Array], Array], grid: Array, *, peaks: int, rounds: int, points: int
+) -> tuple[float, float]:
+    """The largest value of a function on a grid that is made finer about its highest peaks, and where it is."""
+    found = function(grid)
+    best = float(found.max()), float(grid[found.argmax()])
+    tops = np.flatnonzero((found >= np.r_[-1, found[:-1]]) & (found >= np.r_[found[1:], -1]))
+    for top in tops[np.argsort(-found[tops])][:peaks]:
+        left, right = grid[max(top - 1, 0)], grid[min(top + 1, len(grid) - 1)]
+        for _ in range(rounds):
+            inner = np.linspace(left, right, points)
+            values = function(inner)
             at = int(values.argmax())
-            best = max(best, float(values[at]))
-            left, right = inner[max(at - 1, 0)], inner[min(at + 1, 12)]
+            best = max(best, (float(values[at]), float(inner[at])))
+            left, right = inner[max(at - 1, 0)], inner[min(at + 1, points - 1)]
     return best
 
 

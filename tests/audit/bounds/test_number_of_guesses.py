@@ -2,9 +2,9 @@ import itertools
 
 import numpy as np
 import pytest
-from all_trainings import best_training
 from checks import assert_rate_at_most
 from scipy.special import expit
+from worst_training import largest_chance
 
 from audit.bounds.bounds_from_guesses import capped_epsilon, capped_tail, epsilon_from_guesses, worst_tail
 from audit.bounds.number_of_guesses import SAMPLE, foretold, guess_extremes, risk_split, sampled_canaries
@@ -42,7 +42,7 @@ def capped(needed, *, exposed, epsilon, split):
 )
 def test_no_training_that_chooses_the_number_of_guesses_exceeds_the_caps(coins, needed, epsilon, delta):
     outputs = free_guesses(range(coins), needed)
-    best = best_training(coins, outputs, lambda side, y: right(side, y) >= needed[len(y[0])], epsilon, delta)
+    best = largest_chance(coins, outputs, lambda side, y: right(side, y) >= needed[len(y[0])], [(epsilon, delta)])
     for split in (0.5, 0.8, 0.9):
         assert best <= capped(needed, exposed=coins * delta, epsilon=epsilon, split=split) + 1e-9
 
@@ -51,7 +51,7 @@ def test_no_training_that_chooses_the_number_of_guesses_exceeds_the_caps(coins, 
 def test_full_risk_at_a_number_of_guesses_that_the_training_chooses_is_exceeded():
     coins, needed, epsilon, delta = 4, {2: 2, 4: 3}, 0.3, 0.05
     outputs = free_guesses(range(coins), needed)
-    best = best_training(coins, outputs, lambda side, y: right(side, y) >= needed[len(y[0])], epsilon, delta)
+    best = largest_chance(coins, outputs, lambda side, y: right(side, y) >= needed[len(y[0])], [(epsilon, delta)])
     alone = [worst_tail(v, k, epsilon=epsilon, exposed=coins * delta) for k, v in needed.items()]
     assert best > max(alone) + 0.005
 
@@ -71,7 +71,7 @@ def best_with_a_revealed_coin(coins, needed, places, epsilon, delta, answers=(0,
         guess = guesses[side[place]]
         return right(side, guess) >= needed[len(guess[0])]
 
-    return best_training(coins, outputs, wins, epsilon, delta)
+    return largest_chance(coins, outputs, wins, [(epsilon, delta)])
 
 
 @pytest.mark.few(1)
