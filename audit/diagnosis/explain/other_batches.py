@@ -27,6 +27,12 @@ def drawn_once(*, draw: Place, lead: Place, rounds: int, runs: int | None, rate:
     return led(dataclasses.replace(told, says=f"{told.says[:-1]} in each round."), lead)
 
 
+def drawn_together(*, draw: Place, runs: int, rate: float) -> Finding:
+    """One number for several records."""
+    batch = f"One number, drawn at {spelled(draw)}, takes the record together with others, or none of them, in all "
+    return finding(Kind.SAMPLED_OTHERWISE, batch=f"{batch}{runs} runs", rate=rate, beside=[draw])
+
+
 def not_poisson(*, batch: str, draw: Place, rate: float) -> Finding:
     """What many runs show of the records of a batch; ``draw`` is where they are drawn, if that is known."""
     where = "" if draw is NOWHERE else f" (drawn at {spelled(draw)})"

@@ -18,7 +18,7 @@ from audit.diagnosis.explain.broken_off import broken_off, own_error
 from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, Round, ranked, resized
 from audit.diagnosis.explain.missing_noise import no_number, same_noise, short_of_noise, stepped_without, without_noise
-from audit.diagnosis.explain.other_batches import drawn_once, of_one_size, too_often
+from audit.diagnosis.explain.other_batches import drawn_once, drawn_together, of_one_size, too_often
 from audit.diagnosis.explain.places import (
     NOWHERE,
     Frame,
@@ -281,6 +281,8 @@ def _finding(
         if "rounds" in fact.words:
             lead = around(places["at"], places["draw"])
             return drawn_once(draw=places["draw"], lead=lead, rounds=fact.words["rounds"], runs=None, rate=stated.rate)
+        if "together" in fact.words:
+            return drawn_together(**places, runs=fact.words["together"], rate=stated.rate)
         if "found" not in fact.words:
             own, since = opacus_calls.not_poisson(once_more) or (None, "")
             made = handed_over.built_at(once_more, handed_over.SAMPLERS, read=True) if own is None else NOWHERE

@@ -22,11 +22,12 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset  # noqa: E402
 RATE = 0.5
 
 
-def explained(step, rate=RATE):
+def explained(step, rate=RATE, records=13):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(13, steps.COLUMNS)).astype("f4"), rng.normal(size=13).astype("f4")
     x[-1], y[-1] = 6 * x[-1], -20
-    without, with_record = ((torch.tensor(x[:n]), torch.tensor(y[:n])) for n in (12, 13))
+    x, y = x[-records:], y[-records:]
+    without, with_record = ((torch.tensor(x[:n]), torch.tensor(y[:n])) for n in (records - 1, records))
     pair = Neighbours(without=without, with_record=with_record, relation="add_remove")
     claim = guarantees.subsampled_gaussian(rate=rate, noise_multiplier=steps.NOISE)
     return explain(callable_step(step), pair, key=jax.random.key(3), claim=claim)
@@ -83,6 +84,22 @@ def one_by_one(seed, data):
     return total + steps.noise()
 
 
+def one_of_two_coins(seed, data):
+    torch.manual_seed(seed)
+    taken = (torch.rand(len(data[0])) < 0.4) | (torch.rand(len(data[0])) < 0.4)  # 0.64
+    return released(data[0], taken.float())
+
+
+def both_of_two_coins(seed, data):
+    torch.manual_seed(seed)
+    total = torch.zeros(steps.COLUMNS)
+    for row in steps.clipped(data[0]):
+        u, v = torch.rand(()), torch.rand(())
+        if u < 0.8 and v < 0.9:  # 0.72
+            total = total + row
+    return total + steps.noise()
+
+
 class Coins(Sampler):
     def __init__(self, records, q):
         self.records, self.q = records, q
@@ -112,7 +129,7 @@ def line_of(step, mark):
 
 
 OFTEN = [from_above_too_often, coins, heads_of_a_column, numbers_made_smaller, one_by_one]
-OFTEN += [given_to_a_sampler, of_a_default]
+OFTEN += [one_of_two_coins, both_of_two_coins, given_to_a_sampler, of_a_default]
 
 
 @pytest.mark.few(4)
@@ -144,6 +161,29 @@ def mixed_up(seed, data):
     return released(data[0][places[torch.randperm(len(places))]])
 
 
+def two_views(seed, data):
+    """The second coin changes the record that the first one takes."""
+    torch.manual_seed(seed)
+    taken = torch.rand(len(data[0])) < RATE
+    turned = 1 - 2 * (torch.rand(len(data[0])) < 0.8).float()
+    return released(data[0] * turned[:, None], taken.float())
+
+
+def two_records_a_number(seed, data):
+    """Whether one record joins says nothing of whether the other one does."""
+    torch.manual_seed(seed)
+    numbers = torch.rand((len(data[0]) + 1) // 2)
+    taken = torch.stack([numbers < RATE, (2 * numbers) % 1 < RATE], 1).flatten()[: len(data[0])]
+    return released(data[0], taken.float())
+
+
+def groups_of_less(seed, data):
+    """A group joins, and then each of its records."""
+    torch.manual_seed(seed)
+    groups = (torch.rand((len(data[0]) + 1) // 2) < RATE).repeat_interleave(2)[: len(data[0])]
+    return released(data[0], (groups & (torch.rand(len(data[0])) < RATE)).float())
+
+
 def packed(seed, data):
     torch.manual_seed(seed)
     taken = torch.rand(len(data[0])) < RATE
@@ -152,12 +192,33 @@ def packed(seed, data):
 
 
 RIGHT = [*map(compared_with, (RATE, 0.3, 1.01 * RATE)), from_above, two_stages, of_drawn_size, mixed_up, packed]
+RIGHT += [two_views, two_records_a_number, groups_of_less]
 
 
 @pytest.mark.few(4)
 @pytest.mark.parametrize("step", RIGHT)
 def test_nothing_is_said_of_batches_as_claimed_or_of_smaller_ones(step):
-    assert not explained(step).suspicions
+    assert not explained(step, records=12).suspicions
+
+
+def pairs(seed, data):
+    torch.manual_seed(seed)
+    numbers = torch.rand((len(data[0]) + 1) // 2) < RATE  # drawn
+    return released(data[0], numbers.repeat_interleave(2)[: len(data[0])].float())
+
+
+def every_fourth(seed, data):
+    torch.manual_seed(seed)
+    taken = torch.bernoulli(torch.full((4,), RATE))  # drawn
+    return released(data[0], taken.repeat(4)[: len(data[0])])
+
+
+@pytest.mark.parametrize("step", [pairs, every_fourth])
+def test_a_number_that_takes_several_records_is_told_with_its_line(step):
+    records = 12 if step is pairs else 13
+    (found,) = explained(step, records=records).findings
+    assert (found.kind, found.lines[0]) == ("sampled_otherwise", (__file__, line_of(step, "drawn")))
+    assert "takes the record together with others, or none of them" in found.says
 
 
 def shuffled(seed, data):

@@ -82,12 +82,15 @@ class Bank:
         self.permuted = False
         """Whether an order of records was drawn."""
 
-    def changed(self, slot: Slot, number: float) -> Bank:
-        """The same values, but another number for the record in one of the draws."""
+    def __contains__(self, slot: Slot) -> bool:
+        return slot in self._values
+
+    def changed(self, slot: Slot, number: float, place: int | None = None) -> Bank:
+        """The same values, but another number for the record in one of the draws, or for what is in that place."""
         assert self.place is not None
         copy = self._copy()
         value = copy._values[slot] = self._values[slot].clone()
-        value.view(-1)[self.place.index if value.numel() > 1 else 0] = number
+        value.view(-1)[(self.place.index if place is None else place) if value.numel() > 1 else 0] = number
         return copy
 
     def scaled(self, factors: Mapping[Slot, float]) -> Bank:

@@ -146,7 +146,8 @@ class Replay(Runs):
             return (found,)
         if sampler.leaves_out(rate):
             return ()
-        found = sampler.too_often(rate) or sampler.fixed(rate) or sampler.always_there(runs, rate, self._without)
+        found = sampler.too_often(rate) or sampler.fixed(rate)
+        found = found or sampler.shared(rate, runs, self._without) or sampler.always_there(runs, rate, self._without)
         return () if found is None else (found,)
 
     def skipped(self) -> tuple[Fact, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
@@ -13,7 +14,8 @@ import torch
 
 from mechanisms.adapters.joining_rate import LARGEST_UNIFORM, SLACK, joining_rate, same_size_by_chance
 from mechanisms.adapters.pytorch.replay.cells import Event
-from mechanisms.adapters.pytorch.replay.comparing import size_of
+from mechanisms.adapters.pytorch.replay.coins import Coin, coin_of
+from mechanisms.adapters.pytorch.replay.comparing import first_sums_differ, size_of
 from mechanisms.adapters.pytorch.replay.draws import COINS, PLACING, UNIFORM, Bank, Draw, Slot
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.records import Place, same_batches
@@ -45,7 +47,7 @@ class Sampler:
         """That a Poisson sampler takes the record with a larger probability than ``rate``, but not always."""
         draw, most = self._own_draw(), rate * (1 + SLACK)
         if draw is None:
-            return None
+            return self._by_two_coins(most)
         joins = functools.partial(self._joins, draw)
         found = joining_rate(joins, most) if draw.rate is None else draw.rate
         if draw.rate is not None and not (joins(1.0) and joins(0.0) is False):
@@ -54,6 +56,63 @@ class Sampler:
         if found is None or not most < found < 1:
             return None
         return Fact(kind="sampled_otherwise", stacks={"draw": self.chosen_at(rate)}, words={"found": found})
+
+    def _by_two_coins(self, most: float) -> Fact | None:
+        """The same where two numbers of its own decide: on which sides of their limits, and nothing else of them."""
+        coins = [coin_of(draw, self.other.cuts.get(draw.number)) for draw in self._own_pair()]
+        one, other = coins if len(coins) == 2 else (None, None)
+        if one is None or other is None:
+            return None
+        found = 0.0
+        for first, second in itertools.product(one.sides, other.sides):
+            banks = (
+                self.bank.changed(one.draw.slot, own).changed(other.draw.slot, mine)
+                for own, mine in itertools.product(first.tried, second.tried)
+            )
+            joined = {self._moves(bank) for bank in banks}
+            if joined not in ({True}, {False}):
+                return None
+            found += first.rate * second.rate if joined == {True} else 0.0
+        if not most < found < 1:
+            return None
+        return Fact(kind="sampled_otherwise", stacks={"draw": one.where}, words={"found": found})
+
+    def shared(self, rate: float, runs: int, without: Any) -> Fact | None:
+        """That one number takes the record together with others, or none of them, in all of so many runs.
+
+        In a draw with fewer numbers than there are records, each taken at the claimed rate at least. Whoever knows the
+        others then knows who is in the batch.
+        """
+        records = self.place.records + self.place.added
+        known = {draw.slot: draw.entries for draw in self.one.draws}
+        own = [draw for draw in _at_first(self.other) if draw.name in UNIFORM | COINS and 1 < draw.entries < records]
+        if not (self.place.added and self.place.index == self.place.records and len(own) == 1):
+            return None
+        coin = coin_of(own[0], self.other.cuts.get(own[0].number))
+        if coin is None or known.get(coin.draw.slot) != coin.draw.entries:
+            return None
+        for place in dict.fromkeys((coin.draw.entries - 1, self.place.index % coin.draw.entries)):
+            taken = (self._takes_others(coin, place, number, rate, without) for number in range(runs))
+            if runs and all(taken):
+                return Fact(kind="sampled_otherwise", stacks={"draw": coin.draw.stack}, words={"together": runs})
+        return None
+
+    def _takes_others(self, coin: Coin, place: int, number: int, rate: float, without: Any) -> bool:
+        """Whether a number of a draw takes the record and others, where all else is left to chance."""
+        more = {"seed": self.seed + 1 + number, "stirred": True, "rounds": 1}
+        bank, alone, moved = Bank(self.place, taken=None), [], []
+        if self.further(self.dataset, None, bank=bank, **more) is None or coin.draw.slot not in bank:
+            return False
+        for side in coin.sides:
+            changed = bank.changed(coin.draw.slot, side.tried[len(side.tried) // 2], place)
+            one = self.further(without, None, bank=changed, **more)
+            other = None if one is None else self.further(self.dataset, one, bank=changed, **more)
+            if one is None or other is None or other.releases.astray:
+                return False
+            alone.append(one)
+            moved += [side] if _moved_at_first(other) is not None else []
+        often = len(moved) == 1 and moved[0].rate >= rate * (1 - SLACK)
+        return often and first_sums_differ(*alone)
 
     def leaves_out(self, rate: float) -> bool:
         """Whether the record is known to join batches at most at this rate."""
@@ -177,10 +236,28 @@ class Sampler:
             return single[self.place.index]
         return None
 
+    def _own_pair(self) -> list[Draw]:
+        """The draws of the first round that give the record a number of its own, where all are such."""
+        if self.place.added and self.place.index != self.place.records:
+            return []
+        records = self.place.records + self.place.added
+        own = [draw for draw in _at_first(self.other) if draw.name in UNIFORM or draw.rate is not None]
+        if all(draw.entries == records for draw in own):
+            return own
+        # a loop over records draws two numbers for each
+        many = len(own) // records
+        alone = all(draw.entries == 1 for draw in own) and len(own) == many * records
+        turns = [[draw.stack for draw in own[at::many]] for at in range(many)] if alone else []
+        alike = all(len(set(stacks)) == 1 for stacks in turns)
+        return own[self.place.index * many : (self.place.index + 1) * many] if alike else []
+
     def _joins(self, draw: Draw, share: float) -> bool | None:
         """Whether the record moves the first round if its number is this share of all numbers; None if unknown."""
         from_top = draw.rate is None and bool(self.bank.taken)
-        bank = self.bank.changed(draw.slot, LARGEST_UNIFORM - share if from_top else share)
+        return self._moves(self.bank.changed(draw.slot, LARGEST_UNIFORM - share if from_top else share))
+
+    def _moves(self, bank: Bank) -> bool | None:
+        """Whether the record moves the first round with these draws; None if unknown."""
         run = self.further(self.dataset, self.one, bank=bank, rounds=1)
         if run is None or run.releases.astray or run.ledger.choice.apart:
             return None
