@@ -211,6 +211,11 @@ def summed(steps: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(steps) else None
 
 
+def poisson_sums(steps: int) -> str:
+    """What an adversary sees of so many Poisson batches."""
+    return "the noisy sum of one Poisson batch" if steps == 1 else "the noisy sums of all Poisson batches"
+
+
 def unusual(relation: Relation, usual: Relation) -> dict[str, Relation]:
     """The relation as a parameter of the call that makes a claim, where it is not the constructor's own default."""
     return {} if relation == usual else {"relation": relation}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from guarantees.checks import checked, require
-from guarantees.claim import Claim
+from guarantees.claim import Claim, poisson_sums
 from guarantees.laws.composition import composed_law
 from guarantees.laws.gaussian_and_laplace import sampled_law
 from guarantees.laws.profile import law_from_promises
@@ -120,6 +120,6 @@ def claim_from_history(
         relation=relation,
         unit=unit,
         steps=sum(steps for _, _, steps in entries),
-        observation="the noisy sums of all Poisson batches",
+        observation=poisson_sums(sum(steps for _, _, steps in entries)),
         source=source,
     )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from guarantees.checks import Positive, Rate, Whole, checked, require
-from guarantees.claim import Claim, grouped, summed
+from guarantees.claim import Claim, grouped, poisson_sums, summed
 from guarantees.families.event_text import event_from_text
 from guarantees.families.renyi import profile_of_renyi
 from guarantees.laws.gaussian_and_laplace import GaussianLaw
@@ -106,7 +106,7 @@ def poisson_training(
         group=group,
         unit="training",
         steps=int(steps),
-        observation="the noisy sums of all Poisson batches",
+        observation=poisson_sums(steps),
         source=source,
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import expit
 
 from guarantees.checks import Delta, Epsilon, EpsilonAboveZero, Positive, Rate, checked
-from guarantees.claim import Claim, grouped, unusual
+from guarantees.claim import Claim, grouped, poisson_sums, unusual
 from guarantees.laws.discrete_law import DiscreteLaw
 from guarantees.laws.gaussian_and_laplace import GaussianLaw, LaplaceLaw
 from guarantees.laws.group import group_law
@@ -87,7 +87,7 @@ def subsampled_gaussian(
         relation=relation,
         group=group,
         steps=1,
-        observation="the noisy sum of one Poisson batch",
+        observation=poisson_sums(1),
         source="dong2022, section 4" if group == 1 else "ganesh2024",
     )
 

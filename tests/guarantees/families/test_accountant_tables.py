@@ -39,6 +39,13 @@ def test_one_step_at_rate_one_is_the_gaussian_mechanism():
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("steps", "seen"), [(1, "sum of one Poisson batch"), (3, "sums of all Poisson batches")])
+def test_a_claim_says_how_many_batches_are_seen(steps, seen):
+    training = guarantees.poisson_training(rate=1.0, noise_multiplier=2.0, steps=steps)
+    history = guarantees.claim_from_history([(2.0, 0.5, 1)] * steps)
+    assert {training.observation, history.observation} == {f"the noisy {seen}"}
+
+
 def test_an_event_and_the_history_it_describes_promise_the_same():
     ours = guarantees.claim_from_history(HISTORY)
     theirs = guarantees.claim_from_event(event_of(HISTORY))
