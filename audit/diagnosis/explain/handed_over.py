@@ -23,6 +23,7 @@ SAMPLERS = "torch/utils/data/sampler.py"
 """The file of PyTorch's whose classes give loaders their batches."""
 PARTS = re.compile(r"size|micro|chunk|group|part", re.IGNORECASE)
 OPTIMIZERS = "torch/optim/"
+CLIPS = re.compile(r"clip|bound|max_?norm|limit|sensitivity|radius|^c$", re.IGNORECASE)
 RATES = re.compile(r"rate|prob|frac|ratio|sampl|(^|_)[pq](_|$)", re.IGNORECASE)
 
 

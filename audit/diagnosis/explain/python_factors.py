@@ -82,7 +82,7 @@ def factor_at(code: Code, at: Place, by: float) -> Place:
 
     In the function of the place, or where it is handed to that function, or in a function that returns it there.
     """
-    numbers, arguments = _numbers_at(code, at.own)
+    numbers, arguments = numbers_at(code, at.own)
     for depth, frame in enumerate(at.own):
         read = numbers.get(frame, {})
         names = [name for name, values in read.items() if any(is_number(one, by, SAME) for one in values)]
@@ -94,7 +94,7 @@ def factor_at(code: Code, at: Place, by: float) -> Place:
     return at
 
 
-def _numbers_at(
+def numbers_at(
     code: Code, frames: Sequence[Frame]
 ) -> tuple[dict[Frame, dict[str, list[float]]], dict[Frame, set[str]]]:
     """The numbers that names hold which lines read, and the arguments of those lines' functions."""

@@ -28,12 +28,13 @@ from audit.diagnosis.explain.places import (
     decided_at,
     frames_of,
     function_around,
+    named_at,
     place,
     spelled,
     statement_around,
 )
-from audit.diagnosis.explain.python_factors import factor_went_wrong
-from audit.diagnosis.explain.watched_code import made_at
+from audit.diagnosis.explain.python_factors import factor_went_wrong, numbers_at
+from audit.diagnosis.explain.watched_code import SAME, made_at
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
 from mechanisms.pairs.neighbours import materialise
@@ -189,8 +190,24 @@ def _noise_scale(
     number = NOWHERE
     if scales is not None:
         number = made_at([(functools.partial(again, side), scale) for side, scale in enumerate(scales)])
+        number = _factor_made_at(at, scales, again) if number is NOWHERE else number
     lead = among_records(at, readers, handed_over.handed_apart(again)) if number is NOWHERE else number
     return sentences.noise_scale(lead, at=at, draw=draw, what="the records or on their number")
+
+
+def _factor_made_at(at: Place, scales: tuple[float, float], again: Callable[[int], None]) -> Place:
+    """Where a number is made that a line reads, no whole one, by which it multiplies or divides: each side's own."""
+    frames = at.own[:1]
+    sides = [numbers_at(functools.partial(again, side), frames)[0] for side in (0, 1)] if frames else []
+    for frame, own in sides[0].items() if sides else ():
+        for name, values in own.items():
+            one, other = values[-1], sides[1].get(frame, {}).get(name, [0.0])[-1]
+            known = one and other and one != other and (one % 1 or other % 1)
+            apart = [scales[0] / scales[1], scales[1] / scales[0]] if known and all(scales) else []
+            made = named_at(frame, name) if any(math.isclose(one / other, by, rel_tol=SAME) for by in apart) else None
+            if made is not None:
+                return Place(own=(made,))
+    return NOWHERE
 
 
 def _with(told: Finding, more: tuple[Place, str] | None) -> Finding:
@@ -262,7 +279,9 @@ def _finding(
         by = fact.words.get("by")
         built = handed_over.built_at(once_more, NORMALISING) if by == NORMALISED else NOWHERE
         by = by if built is NOWHERE else f"{by} (made at {spelled(built)})"
+        bounded = places.pop("bounded", NOWHERE).own[:1]
         told = sentences.led(sentences.mixed(**{"through": by, **places}), built)
+        told = dataclasses.replace(told, lines=tuple(dict.fromkeys((*told.lines, *bounded))))
         return told if by else _with(told, opacus_calls.reduced_otherwise(once_more))
     if fact.kind == Kind.NOT_CLIPPED:
         words = {name: word for name, word in fact.words.items() if name != "cost"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +27,7 @@ from audit.diagnosis.explain.places import (
     taken_apart,
 )
 from audit.diagnosis.explain.python_factors import factor_went_wrong
-from audit.diagnosis.explain.watched_code import made_at, repeated_at
+from audit.diagnosis.explain.watched_code import changed_at, made_at, repeated_at
 from audit.diagnosis.explain.wrong_lengths import SLACK, each_alone
 
 
@@ -66,25 +67,27 @@ def too_little(
         lead = places["origin"] if bounded is NOWHERE else bounded
         more = f"{sentences.too_far(stated.clip, own=own is not None) if exceeds else ''}{apart}"
         times = cost.sensitivity / (stated.reach * stated.clip) if stated.clip else 0.0
+        given, since = _bound_given(cost, stated, once_more), ""
         made = [place(one.numbers[-1].where) for one in cost.weights]
         if apart and len(made) > 1:
             lead = taken_apart(made)
             more += f" ({spelled(lead)})"
+        elif given is not None and not (apart or "repeated" in places):
+            lead, since = given[1], f" ({given[0]} is given at {spelled(given[1])})"
         elif exceeds and (wrong := factor_went_wrong(cost, stated.clip, functools.partial(again, 1))) is not None:
             lead, since = wrong
-            more += since
         elif exceeds and not apart and (alone := each_alone(cost.weights, once_more)) is not None:
             lead, since = alone
-            more += since
         elif exceeds and not apart and (grown := _multiplied(cost.top.resized, times)) is not None:
             lead, by = grown
-            more += f" (it is multiplied by {by:.4g} at {spelled(lead)})"
-        elif exceeds and not apart and cost.top.measured and not cost.top.copied and "repeated" not in places:
-            lead = place(cost.top.measured)
-            more += f" (it is multiplied by a number that comes from {spelled(lead)})"
+            since = f" (it is multiplied by {by:.4g} at {spelled(lead)})"
+        elif exceeds and not apart and cost.measured and not cost.top.copied and "repeated" not in places:
+            lead = place(cost.measured)
+            since = f" (it is multiplied by a number that comes from {spelled(lead)})"
         elif exceeds and not apart and bounded is NOWHERE and cost.some_bounded:
             lead = place(cost.some_bounded)
-            more += sentences.others_bounded(lead)
+            since = sentences.others_bounded(lead)
+        more += since
         # as many clipping norms as there are parts of the batch that hold it
         rightly = not cost.weights and abs(times - words["times"]) <= SLACK * times
         copied = place(cost.top.copied) if cost.top.copied else NOWHERE
@@ -100,7 +103,7 @@ def too_little(
             more += f" ({many}, drawn at {spelled(places['batches'])}, are summed in one step{skips})"
             places["several"] = places["batches"]
             places.pop("repeated", None)
-        elif (repeated is not NOWHERE or doubled) and not apart:
+        elif given is None and (repeated is not NOWHERE or doubled) and not apart:
             listed = repeated_at(functools.partial(again, 1), words["index"])
             repeated = repeated if listed is NOWHERE else listed
             lead = lead if repeated is NOWHERE else repeated
@@ -133,10 +136,16 @@ def too_little(
                 given = opacus_calls.multiplier_set(least, bounds, once_more)
                 lead, after = given or (lead, "")
         if lead.own and not (lead.library or after):
-            held = made_at([(functools.partial(again, 1), least)])
+            code = functools.partial(again, 1)
+            held = made_at([(code, least)])
             # the number by which the line makes the noise, and no other that is equal
             read = {named_at(lead.own[0], name) for name in names_read(lead.own[0])}
             lead = held if read & {*held.own} and _before(held, lead) else lead
+            larger = [before for before in words["before"][-1:] if before > (1 + SLACK) * least]
+            for before, unit in itertools.product(larger, (1.0, *_bounds(stated, cost, once_more))):
+                if (changed := changed_at(code, before / unit, least / unit)) is not NOWHERE:
+                    lead, known = changed, None
+                    after = f" It was {before:.4g} in the round before, until {spelled(lead)}."
     beside = [places[name] for name in ("carried", "begun", "repeated", "several") if name in places]
     return sentences.too_little(
         known=known,
@@ -157,6 +166,13 @@ def too_little(
         deviation=cost.own_deviation if uneven else cost.deviation,
         multiplier=cost.multiplier,
     )
+
+
+def _bound_given(cost: Any, stated: Stated, once_more: Callable[..., None]) -> tuple[str, Place] | None:
+    """The argument that says by how far the record moves a sum that it moves too far, and where it is given."""
+    if stated.clip is None or cost.sensitivity <= stated.reach * stated.clip * (1 + SLACK):
+        return None
+    return handed_over.handed_as(once_more, cost.sensitivity / stated.reach, handed_over.CLIPS)
 
 
 def _multiplied(factors: tuple[tuple[Any, float], ...], times: float) -> tuple[Place, float] | None:

@@ -87,6 +87,13 @@ def made_at(runs: Sequence[tuple[Callable[[], object], float]], *, fields: bool 
     return Place(own=(common[0][:2],)) if common else NOWHERE
 
 
+def changed_at(code: Callable[[], object], before: float, then: float) -> Place:
+    """The line after which one variable, or one field, that held one number holds another; NOWHERE if there is none."""
+    names = {name for _, _, name in _held(code, before, False)}
+    found = [held[:2] for held in _held(code, then, False) if held[2] in names]
+    return Place(own=(found[0],)) if found else NOWHERE
+
+
 def _held(code: Callable[[], object], number: float, fields: bool) -> dict[Held, None]:
     found: dict[Held, None] = {}
     # by their frames, and not by addresses, which others get as well
@@ -109,9 +116,10 @@ def _held(code: Callable[[], object], number: float, fields: bool) -> dict[Held,
 
 def _holders(frame: FrameType, number: float) -> Iterator[tuple[object, str]]:
     for name, value in frame.f_locals.items():
-        if is_number(value, number, SAME):
+        # what passes through a list holds any small number now and then
+        if is_number(value, number, SAME) and not frame.f_code.co_name.startswith("<"):
             yield frame, name
-        fields = getattr(value, "__dict__", None)
+        fields = value if isinstance(value, dict) else getattr(value, "__dict__", None)
         if isinstance(fields, dict) and len(fields) <= MOST_FIELDS:
             yield from ((id(value), field) for field, inner in [*fields.items()] if is_number(inner, number, SAME))
 

@@ -13,6 +13,7 @@ from mechanisms.adapters.pytorch.replay.cells import Event
 from mechanisms.adapters.pytorch.replay.facts import Cost
 from mechanisms.adapters.pytorch.replay.joint_noise import single, squared_length
 from mechanisms.adapters.pytorch.replay.run import Run
+from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.weights import Weight
 from mechanisms.adapters.same_draws import OF_STEP
 
@@ -138,9 +139,18 @@ def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
                 largest=(most, int((entries > (1 - NEAR) * most).sum())),
                 top=top,
                 weights=_weights(moved),
+                measured=next((event.measured for event in (top, *moved) if event.measured), ()),
                 shared=next((event.shared for event in moved if event.shared), ()),
-                some_bounded=() if all(bounded) else max(bounded),
+                some_bounded=() if all(bounded) else _bound_of_others(moved),
             )
+
+
+def _bound_of_others(events: list[Event]) -> Stack:
+    """Where some are bounded; where their factor is made, if the others are summed on the same line."""
+    other = max(events, key=lambda event: event.bounded)
+    if not any(event.origin == other.bounded != event.bounded for event in events) or not other.weights:
+        return other.bounded
+    return other.weights[-1].numbers[-1].where if other.weights[-1].numbers else other.bounded
 
 
 def _weights(events: list[Event]) -> tuple[Weight, ...]:

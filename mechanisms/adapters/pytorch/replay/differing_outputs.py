@@ -160,7 +160,7 @@ class Numbers:
 
     def through(self, fact: Fact) -> Fact:
         """Records that are mixed for no reason that an operation shows: with where such a number is read."""
-        if fact.kind != "records_mixed_before_sum" or fact.words or {*fact.stacks} != {"at"}:
+        if fact.kind != "records_mixed_before_sum" or fact.words or "through" in fact.stacks:
             return fact
         read = [{"through": one.stacks["at"]} for one in self.mixing()]
         return dataclasses.replace(fact, stacks={**fact.stacks, **(read[0] if read else {})})

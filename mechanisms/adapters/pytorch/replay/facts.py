@@ -44,6 +44,8 @@ class Cost:
     """By what the record was multiplied, if that explains how far it moves each of them."""
     shared: Stack = ()
     """Where coordinates came to share random numbers."""
+    measured: Stack = ()
+    """Where the number was made by which records were multiplied last, if it is not known how."""
     some_bounded: Stack = ()
     """Where some of them were bounded, if others were not."""
 

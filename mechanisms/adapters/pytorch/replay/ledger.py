@@ -15,7 +15,7 @@ from mechanisms.adapters.pytorch.replay.draws import COINS, Slot, rate_given
 from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.storages import elements
-from mechanisms.adapters.pytorch.replay.weights import WHOLE
+from mechanisms.adapters.pytorch.replay.weights import WHOLE, is_number
 
 OTHER_RATE = 1e-6
 """Relative difference of two rates that is more than rounding."""
@@ -186,7 +186,7 @@ class Ledger:
 
     def other_number(self, done: Operation) -> tuple[float, float] | None:
         """The number of Python's by which a result is scaled, in the reference and here, if they are not the same."""
-        given = [part for part in done.args if isinstance(part, int | float) and not isinstance(part, bool)]
+        given = [part for part in done.args if is_number(part)]
         if done.name not in noise.SCALING or len(given) != 1:
             return None
         slot = self.slot(done.where, done.name, "scale")

@@ -218,6 +218,7 @@ def _mixed(event: Event, other: Run) -> Fact:
         by = {"by": "batch normalisation"}
         return Fact(kind="records_mixed_before_sum", stacks={"at": event.mixed}, words=by)
     through = {"through": event.mixed_by} if event.mixed_by and event.mixed_by != event.mixed else {}
+    through |= {"bounded": event.bounded} if event.bounded and event.mixed in other.backward else {}
     return Fact(kind="records_mixed_before_sum", stacks={"at": event.mixed, **through})
 
 

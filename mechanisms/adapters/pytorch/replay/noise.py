@@ -16,6 +16,7 @@ from mechanisms.adapters.pytorch.replay.cells import Cell, Operation
 from mechanisms.adapters.pytorch.replay.draws import UNIFORM
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.storages import laid, nothing, seen, tensors_among
+from mechanisms.adapters.pytorch.replay.weights import is_number
 
 ORTHOGONAL = 1e-4
 """Cosine below which two rows of a matrix are at right angles, up to rounding."""
@@ -247,7 +248,7 @@ def multiple(done: Operation) -> float | None:
     given: list[Any] = [done.kwargs.get("alpha")] if done.name in noise.ADDING else []
     given += [*done.args] if done.name in noise.SCALING else []
     for one in given:
-        if isinstance(one, int | float) and not isinstance(one, bool):
+        if is_number(one):
             return float(one)
         if isinstance(one, torch.Tensor) and one.numel() == 1 and not getattr(done.cell(one), "data", False):
             return float(one)

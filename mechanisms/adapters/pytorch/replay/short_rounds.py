@@ -61,6 +61,7 @@ def short_rounds(
         stacks |= {"batches": drawn[0]} if len(drawn) > 1 else {}
         lengths = [cost.lengths for own in every for cost in own if cost.number == worst.number]
         words = {"cost": worst, "due": due, "lengths": lengths, "times": again[1], "batches": len(drawn)}
+        words["before"] = [cost.deviation for cost in found if cost.number < worst.number]
         return Fact(kind="too_little_noise", stacks=stacks, words=words), told
     return None
 

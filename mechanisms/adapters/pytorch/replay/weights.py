@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -88,13 +88,18 @@ def weighed(
     return (*numbers, Number(done.where, value, not made, _is_whole(value, inside), graded, mixed, joined)), ()
 
 
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether it is a number of Python's, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def by_python(done: Any, reads: Sequence[Number]) -> Weight | None:
     """The same of a number of Python's that was made of such that Python has read."""
     adds = done.name.startswith(("add", "sub"))
-    factor = done.kwargs.get("alpha") if adds else next((part for part in done.args if isinstance(part, float)), None)
+    factor = done.kwargs.get("alpha") if adds else next((part for part in done.args if is_number(part)), None)
     part = done.args[-1] if adds else done.args[0]
     cell = done.cell(part) if isinstance(part, torch.Tensor) else None
-    if not reads or not isinstance(factor, float) or done.name.rstrip("_") not in ("add", "sub", "mul", "div"):
+    if not reads or not is_number(factor) or done.name.rstrip("_") not in ("add", "sub", "mul", "div"):
         return None
     if cell is None or not cell.data or cell.row != WHOLE:
         return None
@@ -108,6 +113,10 @@ def measured(done: Any) -> Stack:
     if done.name not in WEIGHING or len(own) != 2:
         return ()
     (_, _), (factor, cell) = sorted(own, key=lambda pair: -pair[0].numel())
+    if factor.numel() > max(factor.shape, default=1):
+        # several numbers of each record, which one of its own was multiplied with
+        begun = (number.where for weight in cell.weights for number in weight.numbers if number.first)
+        return cell.measured or next(begun, ())
     alone = bool(cell.numbers) and not any(number.mixed for number in cell.numbers)
     return () if alone or factor.numel() == done.out.numel() else cell.summed
 
