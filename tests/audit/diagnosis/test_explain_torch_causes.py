@@ -144,6 +144,17 @@ def bound_of_three(seed, data):
     return [own + CLIP * torch.randn_like(own) for own in sums]
 
 
+def a_share_for_each_row(seed, data):
+    """The shares make up the same noise, however many there are."""
+    torch.manual_seed(seed)
+    own = data[0] * (CLIP / data[0].norm(dim=1, keepdim=True)).clamp(max=1.0)
+    return (own + CLIP / len(own) ** 0.5 * torch.randn_like(own)).sum(0)
+
+
+def test_shares_of_one_noise_are_not_accused():
+    assert not explained(a_share_for_each_row).suspicions
+
+
 STEPS = [less_in_each_round, less_by_a_scheduler, divided_by_all, divided_by_the_batch, noise_for_each_row]
 STEPS += [biases_not_clipped, ghost_without_the_bias, bound_of_three]
 

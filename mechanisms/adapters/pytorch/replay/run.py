@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mechanisms.adapters.noise_terms import Terms
 from mechanisms.adapters.pytorch.replay import draws, noise
-from mechanisms.adapters.pytorch.replay.cells import Cell, Operation, merged, overwritten, terms_of
+from mechanisms.adapters.pytorch.replay.cells import ROUNDING, Cell, Operation, merged, overwritten, terms_of
 from mechanisms.adapters.pytorch.replay.reads import Reads
 from mechanisms.adapters.pytorch.replay.releases import Enough
 from mechanisms.adapters.pytorch.replay.results import Results
@@ -105,7 +105,8 @@ class Run(Results, TorchDispatchMode):
         """A sum whose records brought their noise along is told: it becomes that of the reference, if that is known."""
         known = before.value.shape == value.shape and 0 not in value.stride()
         known &= not (cell.opaque or before.cell is None or before.cell.opaque)
-        self.more_noise |= known and not torch.equal(variance_in(terms), variance_in(before.terms))
+        variances = variance_in(terms), variance_in(before.terms)
+        self.more_noise |= known and not torch.allclose(*variances, rtol=ROUNDING, atol=0)
         alike = known and noise.made_alike(terms, before.terms)
         if not alike or not self.releases.brought(cell, terms, value, before.value):
             return dataclasses.replace(cell, opaque=True)
