@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from audit.record.files import FileError, read_text, told
+from audit.record.files import FileError, file_error, read_text
 
 HOW = "write scores with numpy.save('scores.npy', scores), or as a column of a .csv file"
 
@@ -76,7 +76,7 @@ def _arrays(path: str, column: str) -> np.ndarray:
                 raise ValueError(f"it holds no array {column!r} but {names}")
             return found[column or names[0]]
     except OSError as error:
-        raise told(path, "read", error) from None
+        raise file_error(path, "read", error) from None
     except Exception as error:
         # numpy and zipfile raise many kinds for files that are not what their name says
         # and NumPy's advice to load a pickle would run what the file says

@@ -1,4 +1,4 @@
-"""What the numbers of a record must satisfy before a report may use them."""
+"""Check that the numbers of a record make sense before a report uses them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def check(record: AuditRecord) -> None:
     require_key("seconds", 0 <= record.seconds < math.inf, "at least 0", record.seconds)
     require_key("policy.kind", isinstance(record.policy.get("kind"), str), "a string", record.policy.get("kind"))
     if not record.ran:
-        _nothing(record)
-        _claim(record)
+        _check_unrun(record)
+        _check_claim(record)
         return
     if record.one_run is not None:
-        _guessed(record, record.one_run)
-        _claim(record)
+        _check_guesses(record, record.one_run)
+        _check_claim(record)
         return
     require_key("points", len(record.points) > 0, "at least one", record.points)
     names = [grid.member for grid in record.grids]
@@ -42,31 +42,31 @@ def check(record: AuditRecord) -> None:
     for index, point in enumerate(record.points):
         require_key(f"points[{index}].member", point.member in members, f"one of {sorted(members)}", point.member)
         for key in ("risk", "alpha_upper", "beta_upper"):
-            _rates(f"points[{index}].{key}", [getattr(point, key)])
+            _require_rates(f"points[{index}].{key}", [getattr(point, key)])
     for index, number in enumerate(record.numbers):
-        _number(f"numbers[{index}]", number)
+        _check_number(f"numbers[{index}]", number)
     if record.suite is not None:
-        _rates("suite.risk", [record.suite.risk])
+        _require_rates("suite.risk", [record.suite.risk])
         require_key("suite.audits", 1 <= record.suite.audits < 2**63, "at least 1", record.suite.audits)
         require_key("suite.seed", 0 <= record.suite.seed < SEEDS, f"in 0..{SEEDS - 1}", record.suite.seed)
     budget = record.budget
     require_key(
         "budget.risk", math.isclose(budget.risk, record.risk), f"the record's risk {record.risk:g}", budget.risk
     )
-    _claim(record)
-    _rates("band.risk", [record.band.risk])
-    _curve("band", record.band)
+    _check_claim(record)
+    _require_rates("band.risk", [record.band.risk])
+    _check_curve("band", record.band)
     if record.theory is not None:
-        _curve("theory", record.theory)
+        _check_curve("theory", record.theory)
     require_key("grids", len(record.grids) > 0, "at least one", record.grids)
     for index, grid in enumerate(record.grids):
-        _grid(f"grids[{index}]", grid, None if record.scores is not None else record.trials_per_side)
+        _check_grid(f"grids[{index}]", grid, None if record.scores is not None else record.trials_per_side)
     if record.scores is not None:
-        _given(record, record.scores)
+        _check_scores(record, record.scores)
 
 
-def _nothing(record: AuditRecord) -> None:
-    """An audit that could not run has no trials, and says nothing that would need some."""
+def _check_unrun(record: AuditRecord) -> None:
+    """Check that an audit which could not run has no trials, nor any number that would need some."""
     for key in ("points", "numbers", "grids", "diagnoses", "theory", "violated_at", "trials", "fit_trials"):
         value = getattr(record, key)
         require_key(key, not value, "empty in an audit that could not run", value)
@@ -75,31 +75,31 @@ def _nothing(record: AuditRecord) -> None:
         require_key(key, value == 1, "1 in an audit that could not run", value)
 
 
-def _guessed(record: AuditRecord, once: OneRunPart) -> None:
-    """One training has guesses in the place of trials, and their shares sum to the risk."""
+def _check_guesses(record: AuditRecord, once: OneRunPart) -> None:
+    """Check that one training has guesses in place of trials, and that their shares sum to the risk."""
     for key in ("points", "numbers", "grids", "trials", "fit_trials"):
         value = getattr(record, key)
         require_key(key, not value, "empty for one training", value)
     require_key("one_run.guesses", len(once.guesses) > 0, "at least one", once.guesses)
     require_key("one_run.included", 0 <= once.included <= once.canaries, "at most the canaries", once.included)
-    for index, each in enumerate(once.guesses):
+    for index, guesses in enumerate(once.guesses):
         key = f"one_run.guesses[{index}]"
-        require_key(f"{key}.canaries", each.canaries <= once.canaries, f"at most {once.canaries}", each.canaries)
-        require_key(f"{key}.guessed_in", 1 <= each.guessed <= each.canaries, "1 guess or more", each.guessed)
-        right = 0 <= each.right_in <= each.guessed_in and 0 <= each.right_out <= each.guessed_out
-        require_key(f"{key}.right_in", right, "at most the guesses", each.right)
-    spent = sum(each.risk for each in once.guesses)
+        require_key(f"{key}.canaries", guesses.canaries <= once.canaries, f"at most {once.canaries}", guesses.canaries)
+        require_key(f"{key}.guessed_in", 1 <= guesses.guessed <= guesses.canaries, "1 guess or more", guesses.guessed)
+        right = 0 <= guesses.right_in <= guesses.guessed_in and 0 <= guesses.right_out <= guesses.guessed_out
+        require_key(f"{key}.right_in", right, "at most the guesses", guesses.right)
+    spent = sum(guesses.risk for guesses in once.guesses)
     require_key("one_run.guesses", spent <= record.risk * (1 + 1e-9), "within the record's risk", spent)
 
 
-def _given(record: AuditRecord, part: ScoresPart) -> None:
-    """Given scores have one grid, and tests that all judged as many of them."""
+def _check_scores(record: AuditRecord, part: ScoresPart) -> None:
+    """Check that given scores have one grid, and that each test judged all that were to be judged."""
     require_key("grids", len(record.grids) == 1, "one grid of given scores", len(record.grids))
     require_key("trials", record.trials == sum(record.judged), f"the {sum(record.judged)} judged", record.trials)
     edges, targets = record.grids[0].edges, sorted(record.budget.shares)
     for index, point in enumerate(record.points):
-        key, own = f"points[{index}]", (point.counts.trials_without, point.counts.trials_with)
-        require_key(f"{key}.counts", own == record.judged, f"of {record.judged} trials", own)
+        key, judged = f"points[{index}]", (point.counts.trials_without, point.counts.trials_with)
+        require_key(f"{key}.counts", judged == record.judged, f"of {record.judged} trials", judged)
         require_key(f"{key}.threshold", point.threshold in edges, "an edge of the grid", point.threshold)
         require_key(f"{key}.rejects", point.rejects in ("above", "below"), "'above' or 'below'", point.rejects)
         require_key(f"{key}.target", point.target in targets, f"one of {targets}", point.target)
@@ -107,23 +107,24 @@ def _given(record: AuditRecord, part: ScoresPart) -> None:
     require_key("scores.learned_from", min(learned) >= 0, "counts, none of them negative", learned)
 
 
-def _claim(record: AuditRecord) -> None:
+def _check_claim(record: AuditRecord) -> None:
+    """Check the numbers of the claim."""
     claim = record.claim
     require_key("claim.epsilon", claim.epsilon is None or claim.epsilon >= 0, "at least 0", claim.epsilon)
     require_key("claim.times", 1 <= claim.times < 2**63, "at least 1", claim.times)
-    _rates("claim.advantage", [claim.advantage])
-    _curve("claim.curve", claim.curve)
+    _require_rates("claim.advantage", [claim.advantage])
+    _check_curve("claim.curve", claim.curve)
     alpha = claim.curve.alpha
     require_key("claim.curve.alpha", len(alpha) >= 2, "two numbers or more", alpha)
     growing = all(a <= b for a, b in itertools.pairwise(alpha)) and alpha[0] < alpha[-1]
     require_key("claim.curve.alpha", growing, "in increasing order", alpha)
 
 
-def _number(key: str, number: ProvenNumber) -> None:
-    """An epsilon at a delta, a delta at an epsilon, or mu, each in its range."""
+def _check_number(key: str, number: ProvenNumber) -> None:
+    """Check that an epsilon, delta or mu, and what it is given for, are in their ranges."""
     largest = {each.name: each.largest for each in (EpsilonAt, DeltaAt, Mu)}
     require_key(f"{key}.name", number.name in largest, f"one of {sorted(largest)}", number.name)
-    _rates(f"{key}.risk", [number.risk])
+    _require_rates(f"{key}.risk", [number.risk])
     for name in ("at_least", "rectangle"):
         value, most = getattr(number, name), largest[number.name]
         require_key(f"{key}.{name}", 0 <= value <= most, f"in [0, {most:g}]", value)
@@ -135,13 +136,15 @@ def _number(key: str, number: ProvenNumber) -> None:
         require_key(f"{key}.given", given is not None and 0 <= given <= most, f"in [0, {most:g}]", given)
 
 
-def _curve(key: str, curve: Curve | Band) -> None:
+def _check_curve(key: str, curve: Curve | Band) -> None:
+    """Check the points of a curve."""
     require_key(f"{key}.beta", len(curve.alpha) == len(curve.beta), "as long as alpha", curve.beta)
-    _rates(f"{key}.alpha", curve.alpha)
-    _rates(f"{key}.beta", curve.beta)
+    _require_rates(f"{key}.alpha", curve.alpha)
+    _require_rates(f"{key}.beta", curve.beta)
 
 
-def _grid(key: str, grid: ScoreGrid, trials: int | None) -> None:
+def _check_grid(key: str, grid: ScoreGrid, trials: int | None) -> None:
+    """Check edges and counts of a grid; ``trials`` is what each side must sum to, if known."""
     ordered = all(a <= b for a, b in itertools.pairwise(grid.edges))
     require_key(f"{key}.edges", ordered, "in increasing order", grid.edges)
     for side in ("without", "with_record"):
@@ -152,6 +155,7 @@ def _grid(key: str, grid: ScoreGrid, trials: int | None) -> None:
         require_key(f"{key}.{side}", right, f"counts of {trials or 'some'} trials", sum(counts))
 
 
-def _rates(key: str, values: Sequence[float]) -> None:
+def _require_rates(key: str, values: Sequence[float]) -> None:
+    """Refuse numbers outside [0, 1]."""
     wrong = next((value for value in values if not 0 <= value <= 1), None)
     require_key(key, wrong is None, "in [0, 1]", wrong)

@@ -1,4 +1,4 @@
-"""Did leakage change between two sets of records? An exact test a pair, and one risk for all of them."""
+"""Compare two sets of records: whether leakage changed, by an exact test for each pair, with one risk for all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OTHER_THRESHOLDS = "judge both by another --threshold, fixed before you look at 
 SAME_SCORES = "both records are of the same scores"
 
 CHANCE = 1e-3
-"""How often chance may make the largest advantage of a record look larger than it is."""
+"""Probability that the largest advantage of a record exceeds the true one by more than is subtracted for chance."""
 
 ALONE = {
     "missing": "the new records have no audit of this name; where it was renamed or removed on purpose, make a new "
@@ -54,7 +54,7 @@ ALONE = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SharedTest:
-    """The test that both records are compared by: errors of each, and p-values of 'nothing changed'."""
+    """The test by which both records are compared: their errors, and p-values of "nothing changed"."""
 
     member: str
     threshold: float
@@ -75,9 +75,9 @@ class Change:
     old_verdict: str | None
     new_verdict: str | None
     old_epsilon: float | None
-    """Proven at ``old_delta``."""
+    """Proven lower bound at ``old_delta``."""
     new_epsilon: float | None
-    """Proven at ``new_delta``."""
+    """Proven lower bound at ``new_delta``."""
     claim_changed: bool
     test: SharedTest | None
     adjusted_p_larger: float | None = None
@@ -88,7 +88,7 @@ class Change:
 
 @checked
 def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk: Share) -> tuple[Change, ...]:
-    """Match records by name and tell for each whether leakage changed.
+    """Match records by name and say for each whether leakage changed.
 
     Two-sample Fisher tests of each error rate, doubled for the two rates and adjusted by Holm over the audits. A
     violation that was not there before is worse without a test: it is false as often as the new run's risk allows.
@@ -122,64 +122,66 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     larger = _holm({name: test.p_larger for name, test in tests.items() if test is not None})
     smaller = _holm({name: test.p_smaller for name, test in tests.items() if test is not None})
     changes = [
-        _matched(before[name], now[name], tests[name], larger.get(name), smaller.get(name), risk) for name in both
+        _change(before[name], now[name], tests[name], larger.get(name), smaller.get(name), risk) for name in both
     ]
-    changes += [_alone(record, "missing") for name, record in before.items() if name not in now]
-    return (*changes, *(_alone(record, "added") for name, record in now.items() if name not in before))
+    changes += [_unmatched(record, "missing") for name, record in before.items() if name not in now]
+    return (*changes, *(_unmatched(record, "added") for name, record in now.items() if name not in before))
 
 
 def shared_test(old: AuditRecord, new: AuditRecord, *, risk: float) -> SharedTest | None:
-    """The common threshold at which old and new together have the largest advantage, and the two p-values there.
+    """The common threshold at which old and new together have the largest advantage, with both p-values there.
 
-    It is chosen on each side's pooled scores, which are the same whichever of them are called old: under 'nothing
-    changed' the labels are still a fair draw, so the choice costs no risk. Thresholds that could not show a change at
-    ``risk`` are passed over.
+    It is chosen on each side's pooled scores, which are the same whichever record is called old: under 'nothing
+    changed' the labels are still a fair draw, so that the choice costs no risk. Thresholds that cannot show a change at
+    ``risk`` are skipped.
     """
     if old.stops_early or new.stops_early:
         return None
     found = []
-    for member, ours, theirs in _pairs(old, new):
-        for threshold, counts in _common(ours, theirs, _fixed(old), _fixed(new)):
+    for member, old_grid, new_grid in _pairs(old, new):
+        for threshold, counts in _common_thresholds(old_grid, new_grid, _fixed_thresholds(old), _fixed_thresholds(new)):
             without, with_record = counts[:, :, 0].sum(1) / counts.sum((1, 2))
             found.append((abs(with_record - without), (member, threshold, counts, bool(with_record >= without))))
-    # of equal ones the first
-    ranked = sorted((each for each in found if each[0] >= 0), key=lambda each: -each[0])
-    best = next((each for _, each in ranked if _could_show(each[2], risk)), None)
-    return None if best is None else _judged(*best)
+    # the sort is stable: of equal ones the first
+    ranked = sorted((candidate for candidate in found if candidate[0] >= 0), key=lambda candidate: -candidate[0])
+    best = next((test for _, test in ranked if _could_show(test[2], risk)), None)
+    return None if best is None else _fisher_test(*best)
 
 
 def _pairs(old: AuditRecord, new: AuditRecord) -> list[tuple[str, ScoreGrid, ScoreGrid]]:
-    """The grids of the members that both records have."""
+    """Grids of the members that both records have."""
     members = {grid.member: grid for grid in new.grids}
     return [(grid.member, grid, members[grid.member]) for grid in old.grids if grid.member in members]
 
 
 def _could_show(counts: np.ndarray, risk: float) -> bool:
-    """Whether any division of the pooled scores among the two records would be a change; of a constant score none is.
+    """Whether some division of the pooled scores between the records would be a change; a constant score has none.
 
-    ``counts`` is [side, record, above/below]. Both sides are taken together: a test that never errs splits them well.
+    ``counts`` is [side, record, above/below]. Both sides are pooled: a test that never errs divides them well.
     """
     (old, new), above = counts.sum((0, 2)), int(counts[:, :, 0].sum())
     ends = [max(0, above - int(new)), min(above, int(old))]
     return bool(2 * hypergeom.pmf(ends, old + new, above, old).min() <= risk)
 
 
-def _fixed(record: AuditRecord) -> frozenset[float] | None:
-    """Thresholds of given scores that no score chose, as the others of their grid were; None: all of a grid's were."""
+def _fixed_thresholds(record: AuditRecord) -> frozenset[float] | None:
+    """Thresholds of given scores that no score chose; None if all thresholds of the grid were fixed."""
     if record.scores is None:
         return None
     return frozenset(point.threshold for point in record.points if record.scores.seed is None)
 
 
-def _common(old: ScoreGrid, new: ScoreGrid, *fixed: frozenset[float] | None) -> list[tuple[float, np.ndarray]]:
-    """Thresholds of both grids, with counts [side, record, above/below]; of given scores those that were ``fixed``."""
+def _common_thresholds(
+    old: ScoreGrid, new: ScoreGrid, *fixed: frozenset[float] | None
+) -> list[tuple[float, np.ndarray]]:
+    """Thresholds of both grids, with counts [side, record, above/below]; for given scores only ``fixed`` ones."""
     tables = []
     for grid in (old, new):
         sides = [np.asarray(side) for side in (grid.without, grid.with_record)]
         below = [np.cumsum(side)[:-1] for side in sides]
         tables.append(
             {
-                edge: [(int(s.sum() - b[i]), int(b[i])) for s, b in zip(sides, below, strict=True)]
+                edge: [(int(side.sum() - low[i]), int(low[i])) for side, low in zip(sides, below, strict=True)]
                 for i, edge in enumerate(grid.edges)
             }
         )
@@ -188,8 +190,8 @@ def _common(old: ScoreGrid, new: ScoreGrid, *fixed: frozenset[float] | None) -> 
     return [(edge, np.array([tables[0][edge], tables[1][edge]]).transpose(1, 0, 2)) for edge in shared]
 
 
-def _judged(member: str, threshold: float, counts: np.ndarray, above: bool) -> SharedTest:
-    """Fisher's test of each error rate, both ways. ``counts`` is [side, record, above/below]."""
+def _fisher_test(member: str, threshold: float, counts: np.ndarray, above: bool) -> SharedTest:
+    """Fisher's test of each error rate, in both directions. ``counts`` is [side, record, above/below]."""
     alarm, quiet = (0, 1) if above else (1, 0)
     errors = (counts[0][:, [alarm, quiet]], counts[1][:, [quiet, alarm]])
     rates = [table[:, 0] / table.sum(1) for table in errors]
@@ -205,17 +207,18 @@ def _judged(member: str, threshold: float, counts: np.ndarray, above: bool) -> S
         rejects="above" if above else "below",
         old_advantage=old,
         new_advantage=new,
-        # an advantage that did not grow is no sign of a larger leak, whatever single rates did
+        # an advantage that did not grow shows no larger leak, even if one error rate fell
         p_larger=p("greater") if new > old else 1.0,
         p_smaller=p("less") if new < old else 1.0,
     )
 
 
 def _holm(p_values: dict[str, float]) -> dict[str, float]:
+    """Adjusted p-values by name."""
     return dict(zip(p_values, holm(list(p_values.values())), strict=True))
 
 
-def _matched(
+def _change(
     old: AuditRecord,
     new: AuditRecord,
     test: SharedTest | None,
@@ -223,6 +226,7 @@ def _matched(
     p_smaller: float | None,
     risk: float,
 ) -> Change:
+    """The change between two records of one name."""
     state, reason = _state(old, new, test, p_larger, p_smaller, risk)
     return Change(
         name=new.name,
@@ -249,6 +253,7 @@ def _state(
     p_smaller: float | None,
     risk: float,
 ) -> tuple[State, str]:
+    """The state of a change, and the reason for it."""
     if new.verdict == "violation" and old.verdict != "violation":
         return "worse", "a violation that was not there before"
     if not old.ran and not new.ran and old.as_expected and new.as_expected:
@@ -256,54 +261,59 @@ def _state(
     if not (old.ran and new.ran):
         if old.reason == new.reason:
             return "not_compared", f"it could run neither before nor now: {new.reason}"
-        unrun = [(when, record.reason) for record, when in ((old, "before"), (new, "now")) if not record.ran]
-        return "not_compared", "; ".join(f"it could not run {when}: {why.rstrip('.')}" for when, why in unrun)
+        failures = [(when, record.reason) for record, when in ((old, "before"), (new, "now")) if not record.ran]
+        return "not_compared", "; ".join(f"it could not run {when}: {why.rstrip('.')}" for when, why in failures)
     if test is None or p_larger is None or p_smaller is None:
         return "not_compared", STOPPED if old.stops_early or new.stops_early else _why_none(old, new)
-    moved = (
+    advantages = (
         f"observed advantage {test.old_advantage:.4f} before, {test.new_advantage:.4f} now, at the shared threshold "
         f"{test.threshold:.4g}"
     )
     if p_larger <= risk:
-        return "worse", f"leakage is larger: {moved} (adjusted p-value {p_larger:.2g})"
+        return "worse", f"leakage is larger: {advantages} (adjusted p-value {p_larger:.2g})"
     if p_smaller <= risk:
-        return "better", f"leakage is smaller: {moved} (adjusted p-value {p_smaller:.2g})"
-    most = [_largest_advantage(record) for record in (old, new)]
+        return "better", f"leakage is smaller: {advantages} (adjusted p-value {p_smaller:.2g})"
+    by_record = [_largest_advantage(record) for record in (old, new)]
     seen = (test.old_advantage, test.new_advantage)
-    if any(surely > 2 * max(0.0, shown) for (_, surely), shown in zip(most, seen, strict=True)):
-        less = SEES_LESS.format(*seen, *(largest for largest, _ in most))
-        return "not_compared", less if new.scores is None else less.replace(REMEDY, OTHER_THRESHOLDS)
+    if any(surely > 2 * max(0.0, shown) for (_, surely), shown in zip(by_record, seen, strict=True)):
+        reason = SEES_LESS.format(*seen, *(largest for largest, _ in by_record))
+        return "not_compared", reason if new.scores is None else reason.replace(REMEDY, OTHER_THRESHOLDS)
     shared = f"; {ONE_SEED if new.scores is None else SAME_SCORES}" if old.key == new.key else ""
-    return "same", f"no change shown: {moved}{shared}"
+    return "same", f"no change shown: {advantages}{shared}"
 
 
 def _why_none(old: AuditRecord, new: AuditRecord) -> str:
+    """Why two records have no shared test."""
     if old.one_run is not None or new.one_run is not None:
         return ONE_TRAINING
-    shared = any(_common(ours, theirs, _fixed(old), _fixed(new)) for _, ours, theirs in _pairs(old, new))
+    shared = any(
+        _common_thresholds(old_grid, new_grid, _fixed_thresholds(old), _fixed_thresholds(new))
+        for _, old_grid, new_grid in _pairs(old, new)
+    )
     if old.scores is not None or new.scores is not None:
         return BLIND.replace(REMEDY, OTHER_THRESHOLDS) if shared else OF_SCORES
     return BLIND if shared else NO_TEST
 
 
 def _largest_advantage(record: AuditRecord) -> tuple[float, float]:
-    """Of any member at any threshold, and what of it is not chance (Massart's constant for each distribution)."""
-    largest, surely = 0.0, 0.0
+    """Largest advantage of any member at any threshold, and what of it is not chance (by Massart's inequality)."""
+    largest, certain = 0.0, 0.0
     for grid in record.grids:
         sides = [np.asarray(side) for side in (grid.without, grid.with_record)]
         shares = [np.cumsum(side) / side.sum() for side in sides]
         advantage = float(np.abs(shares[0] - shares[1]).max())
         chance = math.sqrt(math.log(4 * len(record.grids) / CHANCE) / 2) * sum(side.sum() ** -0.5 for side in sides)
-        largest, surely = max(largest, advantage), max(surely, advantage - chance)
-    return largest, surely
+        largest, certain = max(largest, advantage), max(certain, advantage - chance)
+    return largest, certain
 
 
 def _proven(record: AuditRecord) -> float | None:
+    """Proven epsilon at the record's delta; None if the audit could not run."""
     return record.epsilon(record.report_delta) if record.ran else None
 
 
-def _alone(record: AuditRecord, state: Literal["added", "missing"]) -> Change:
-    """A record without a partner; an unexpected violation of an added one counts as worse."""
+def _unmatched(record: AuditRecord, state: Literal["added", "missing"]) -> Change:
+    """The change of a record without a partner: an unexpected violation of an added one counts as worse."""
     broken = state == "added" and record.verdict == "violation" and not record.as_expected
     epsilon = _proven(record)
     return Change(
@@ -322,9 +332,9 @@ def _alone(record: AuditRecord, state: Literal["added", "missing"]) -> Change:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values: those at most ``risk`` reject a true hypothesis with that probability at most. [holm1979]
+    """Adjusted p-values: rejecting those at most ``risk`` errs with at most that probability.
 
-    The smallest of n is multiplied by n, the next by n - 1 and so on; none may fall below one before it.
+    [holm1979] The smallest of n is multiplied by n, the next by n - 1 and so on; none may fall below one before it.
     """
     given = np.asarray(p_values, np.float64)
     order = np.argsort(given, kind="stable")

@@ -1,4 +1,4 @@
-"""The record of an audit, derived from what was fixed and counted."""
+"""Derive the record of an audit from what was fixed and counted."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from guarantees.trade_off import TradeOff
 from mechanisms.pairs.gradient_lengths import GradientLengths
 
 MOST_POINTS = 200
-"""Points of a band in a record: of more only those on its lower left hull are kept."""
+"""Most points of a band in a record: if there are more, only its lower left hull is kept."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What was audited, under which name and with what: the fields of a record that nothing here derives.
+    """What was audited, under which name and with what: the fields of a record that are not derived here.
 
-    ``members``, the names of the scores, are in its grids.
+    ``members``, the names of the scores, are stored in its grids.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Subject:
 
 
 RELEASED = {"transcript": "in all rounds of one transcript", "final": "in the final model of one training"}
-"""What one release is where it is no single update."""
+"""What one release is, unless it is a single update."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Audited:
-    """What an audit fixed and counted: everything else in its record is derived from this."""
+    """What an audit fixed and counted, from which the rest of its record is derived."""
 
     subject: Subject
     policy: Policy
@@ -64,13 +64,13 @@ class Audited:
     test: Test
     tally: Tally
     theory: TradeOff | None
-    """The exact curve of the distinguisher, where it knows one."""
+    """Exact curve of the distinguisher, if known."""
 
 
 def derive(audited: Audited) -> AuditRecord:
-    """The record of an audit: the one place where counts become numbers, a verdict and sentences.
+    """Derive a record: the only place where counts become numbers, a verdict and sentences.
 
-    ``run_audit`` makes records here, and ``verify`` makes them here again.
+    ``run_audit`` makes records here, and ``verify`` makes them again.
     """
     subject, policy, goal = audited.subject, audited.policy, audited.goal
     test, tally, theory = audited.test, audited.tally, audited.theory
@@ -113,7 +113,7 @@ def derive(audited: Audited) -> AuditRecord:
 
 
 def _exact_epsilon(theory: TradeOff | None, delta: float) -> float | None:
-    """What the exact curve says, where it is known so far out: with little noise epsilon is in the thousands."""
+    """Epsilon of the exact curve; None where it is not known that far out, as with little noise."""
     try:
         return None if theory is None else float(theory.epsilon(delta))
     except ValueError:
@@ -121,13 +121,13 @@ def _exact_epsilon(theory: TradeOff | None, delta: float) -> float | None:
 
 
 def _in_one_place(tally: Tally) -> bool:
-    """Whether each member's scores, of both sides, are all in one cell of its grid."""
-    together = tally.without + tally.with_record
-    return tally.trials_per_side > 0 and bool((np.count_nonzero(together, axis=1) == 1).all())
+    """Whether each member's scores, of both sides, all lie in one cell of its grid."""
+    both_sides = tally.without + tally.with_record
+    return tally.trials_per_side > 0 and bool((np.count_nonzero(both_sides, axis=1) == 1).all())
 
 
 def cuts_of(record: AuditRecord) -> tuple[Cut, ...]:
-    """The cuts that were judged, from a record's points."""
+    """The judged cuts, from a record's points."""
     members = [grid.member for grid in record.grids]
     return tuple(
         Cut(
@@ -143,7 +143,7 @@ def cuts_of(record: AuditRecord) -> tuple[Cut, ...]:
 
 
 def edges_of(record: AuditRecord) -> np.ndarray:
-    """The edges of its grids, (members, edges)."""
+    """The edges of a record's grids, shape (members, edges)."""
     return np.asarray([grid.edges for grid in record.grids], np.float32)
 
 

@@ -1,4 +1,4 @@
-"""Files in and out: any path, one sentence where one cannot be read or written, nothing half written."""
+"""Read and write files: any path, one sentence about a failure, and nothing half written."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from dpsgd_audit.spelling import did_you_mean
 
 WAITING = ".dpsgd-audit-"
-"""How the names of files begin that are not yet whole."""
+"""Prefix of the names of files that are not yet complete."""
 
 
 class FileError(OSError):
-    """A file that cannot be read or written: the message says which, why and what to do."""
+    """A file cannot be read or written: the message says which, why and what to do."""
 
 
 REMEDIES = {
@@ -32,10 +32,11 @@ REMEDIES = {
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.ELOOP: "remove the link",
 }
+"""What to do, by error number."""
 
 
-def told(path: str | os.PathLike[str], deed: str, error: OSError) -> FileError:
-    """The sentence for a failed system call."""
+def file_error(path: str | os.PathLike[str], deed: str, error: OSError) -> FileError:
+    """A FileError for a failed system call; ``deed`` is what was tried, as a participle."""
     why = error.strerror or str(error)
     why = why[:1].lower() + why[1:]
     remedy = REMEDIES.get(error.errno or 0, "choose another path")
@@ -45,7 +46,7 @@ def told(path: str | os.PathLike[str], deed: str, error: OSError) -> FileError:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a plain file. A pipe, which may never end, is refused."""
+    """Read a text file. A pipe, which may never end, is refused."""
     file = Path(path)
     try:
         if file.exists() and not file.is_file() and not file.is_dir():
@@ -54,15 +55,15 @@ def read_text(path: str | os.PathLike[str]) -> str:
     except FileError:
         raise
     except OSError as error:
-        raise told(path, "read", error) from None
+        raise file_error(path, "read", error) from None
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new file that takes the place of ``path`` when the block ends.
+    """Yield a new file that replaces ``path`` when the block ends.
 
-    An interruption or a full disk leaves the old one. The new one's name cannot be guessed and it is made here: a link
-    that somebody left in a shared folder is never written through.
+    An interruption or a full disk leaves the old one. The new file has an unpredictable name and is created here: a
+    link that somebody left in a shared folder is never written through.
     """
     file = Path(path)
     waiting = file.with_name(f"{WAITING}{secrets.token_hex(8)}.part")
@@ -71,7 +72,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         yield waiting
         waiting.replace(file)
     except OSError as error:
-        raise told(path, "written", error) from None
+        raise file_error(path, "written", error) from None
     finally:
         with contextlib.suppress(OSError):
             waiting.unlink(missing_ok=True)
@@ -84,31 +85,32 @@ def write_whole(path: str | os.PathLike[str], text: str) -> None:
 
 
 def clear_waiting(folder: Path) -> None:
-    """Remove what processes that were killed left half written."""
+    """Remove files that killed processes left half written."""
     for half in folder.glob(f"{WAITING}*.part"):
         half.unlink(missing_ok=True)
 
 
 def require_apart(written: Mapping[str, str | os.PathLike[str]], kept: Mapping[str, str | os.PathLike[str]]) -> None:
-    """Refuse to write a file over another one that is ``written`` or that is to be ``kept``; keys say what each is."""
-    named = list(written.items())
-    for index, (what, path) in enumerate(named):
-        for other, taken in (*kept.items(), *named[:index]):
-            if _same(Path(path), Path(taken)):
-                raise FileError(f"{what} {os.fspath(path)} would overwrite {other}; choose another file.")
+    """Refuse to overwrite a file that is also ``written`` or to be ``kept``; keys say what each file is."""
+    outputs = list(written.items())
+    for index, (purpose, path) in enumerate(outputs):
+        for other_purpose, other_path in (*kept.items(), *outputs[:index]):
+            if _same(Path(path), Path(other_path)):
+                raise FileError(f"{purpose} {os.fspath(path)} would overwrite {other_purpose}; choose another file.")
 
 
-def _same(one: Path, other: Path) -> bool:
-    if one.exists() and other.exists():
-        return one.samefile(other)
-    return one.name == other.name and one.parent.resolve() == other.parent.resolve()
+def _same(first: Path, second: Path) -> bool:
+    """Whether two paths are one file."""
+    if first.exists() and second.exists():
+        return first.samefile(second)
+    return first.name == second.name and first.parent.resolve() == second.parent.resolve()
 
 
 def require_writable(path: str | os.PathLike[str]) -> None:
-    """Refuse, before hours of work, a file that could not be written: no folder, a folder there, no permission."""
+    """Refuse before hours of work a file that cannot be written: no folder, a folder there, no permission."""
     file = Path(path)
     if file.is_dir():
-        raise told(path, "written", OSError(errno.EISDIR, os.strerror(errno.EISDIR)))
+        raise file_error(path, "written", OSError(errno.EISDIR, os.strerror(errno.EISDIR)))
     try:
         with tempfile.TemporaryFile(dir=file.parent):
             pass
@@ -116,15 +118,15 @@ def require_writable(path: str | os.PathLike[str]) -> None:
             with open(file, "ab"):
                 pass
     except OSError as error:
-        raise told(path, "written", error) from None
+        raise file_error(path, "written", error) from None
 
 
 def make_folder(path: str | os.PathLike[str]) -> Path:
-    """A folder that exists and can be written to."""
+    """Make a folder, if it is not there, and check that it can be written to."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise told(path, "made a folder", error) from None
+        raise file_error(path, "made a folder", error) from None
     require_writable(folder / ".dpsgd-audit")
     return folder

@@ -1,4 +1,4 @@
-"""Records of what is none yet: of one training with many canaries, whose coins were guessed, and of given scores."""
+"""Make records of other results: of one training with many canaries, whose coins were guessed, and of given scores."""
 
 from __future__ import annotations
 
@@ -16,32 +16,35 @@ from audit.verdict.score_bounds import ScoreBounds
 from guarantees.claim import Claim
 
 POLICY = "one_run"
-ONE_RUN_TOLD = ("expect", "mechanism", "environment", "started")
-"""What a record of one training says and nothing in it implies."""
+ONE_RUN_STATED = ("expect", "mechanism", "environment", "started")
+"""Fields of a record of one training that nothing else in it implies."""
 
 
-def as_records(found: Iterable[AuditRecord | OneRun | ScoreBounds]) -> list[AuditRecord]:
-    """All of them as records; of what was no record yet, one whose name another one has already gets a number."""
+def as_records(results: Iterable[AuditRecord | OneRun | ScoreBounds]) -> list[AuditRecord]:
+    """All results as records; if a name is taken, a result that was no record gets a number."""
     records: list[AuditRecord] = []
-    for one in found:
-        record = as_record(one)
-        records.append(record if isinstance(one, AuditRecord) else _apart(record, records))
+    for result in results:
+        record = as_record(result)
+        records.append(record if isinstance(result, AuditRecord) else _with_own_name(record, records))
     return records
 
 
 def told_apart(found: Iterable[AuditRecord]) -> tuple[AuditRecord, ...]:
-    """Records of several files; one whose name another one has already gets a number."""
-    return tuple(reduce(lambda records, record: [*records, _apart(record, records)], found, list[AuditRecord]()))
+    """Records of several files, with numbers added to names that occur repeatedly."""
+    return tuple(
+        reduce(lambda records, record: [*records, _with_own_name(record, records)], found, list[AuditRecord]())
+    )
 
 
-def _apart(record: AuditRecord, others: Sequence[AuditRecord]) -> AuditRecord:
+def _with_own_name(record: AuditRecord, others: Sequence[AuditRecord]) -> AuditRecord:
+    """The record, with a number added to its name if another one has it."""
     taken = {other.name for other in others}
     names = (record.name, *(f"{record.name} ({number})" for number in range(2, len(others) + 2)))
     return dataclasses.replace(record, name=next(name for name in names if name not in taken))
 
 
 def as_record(found: AuditRecord | OneRun | ScoreBounds) -> AuditRecord:
-    """A record as it is; of one training, the record of its guesses; of given scores, that of their counts.
+    """A result as a record: of one training with its guesses, of given scores with their counts.
 
     Raises:
       ValueError: no claim was judged.
@@ -65,7 +68,7 @@ def as_record(found: AuditRecord | OneRun | ScoreBounds) -> AuditRecord:
 
 
 def judged_again(record: AuditRecord, claim: Claim) -> AuditRecord:
-    """A record of one training made again from its guesses and the claim."""
+    """Make a record of one training again from its guesses and the claim."""
     once = record.one_run
     assert once is not None
     found = OneRun(
@@ -77,4 +80,4 @@ def judged_again(record: AuditRecord, claim: Claim) -> AuditRecord:
         report_delta=record.report_delta,
         name=record.name,
     )
-    return dataclasses.replace(as_record(found), **{name: getattr(record, name) for name in ONE_RUN_TOLD})
+    return dataclasses.replace(as_record(found), **{name: getattr(record, name) for name in ONE_RUN_STATED})

@@ -1,4 +1,4 @@
-"""The record of scores or outputs that somebody gave: the fields of any record, and what is vouched for."""
+"""Make the record of scores or outputs that somebody gave: the fields of any record, and what is vouched for."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from guarantees.claim import Claim
 
 GIVEN, CHOSEN = "given", "chosen_on_a_tenth_of_the_scores"
 """How thresholds were fixed."""
-TOLD = ("expect", "mechanism", "neighbours", "distinguisher", "key", "environment", "started", "seconds")
-"""What a record of scores says and nothing in it implies."""
+STATED = ("expect", "mechanism", "neighbours", "distinguisher", "key", "environment", "started", "seconds")
+"""Fields of a record of scores that nothing else in it implies."""
 NO_OUTPUTS = (
     "{numbers} do not show the cause, which needs outputs of many runs of one step. Pass that step to "
     "`audit.run_audit` for what looks wrong in its outputs, and to `audit.explain` for wrong lines of its code."
@@ -45,7 +45,7 @@ def judged_here(found: ScoreBounds | OneRun) -> dict[str, Any]:
         **{name: getattr(found, name) for name in ("name", "risk", "report_delta")},
         **{name: getattr(judgement, name) for name in ("verdict", "reason", "p_value")},
         "adjusted_p_value": judgement.p_value,
-        "diagnoses": (_undiagnosed(found),) if judgement.verdict == "violation" else (),
+        "diagnoses": (_not_diagnosed(found),) if judgement.verdict == "violation" else (),
         "expect": "no_violation_found",
         "stops_early": False,
         "theory": None,
@@ -62,14 +62,14 @@ def judged_here(found: ScoreBounds | OneRun) -> dict[str, Any]:
     }
 
 
-def _undiagnosed(found: ScoreBounds | OneRun) -> Diagnosis:
-    """Nobody asked what looks wrong, as no outputs are kept: what to run instead."""
+def _not_diagnosed(found: ScoreBounds | OneRun) -> Diagnosis:
+    """Remark on what to run for a diagnosis, since no outputs were kept."""
     numbers = "given scores" if isinstance(found, ScoreBounds) else "the canaries of one training"
     return not_asked(NO_OUTPUTS.format(numbers=numbers), code=NOT_TOLD)
 
 
 def record_of_scores(found: ScoreBounds) -> AuditRecord:
-    """What was judged and proven, with the counts that prove it."""
+    """A record of what was judged and proven, with the counts that prove it."""
     shared, cells = judged_here(found), found.cells
     claim, judgement = found.claim, found.judgement
     assert claim is not None
@@ -92,7 +92,7 @@ def record_of_scores(found: ScoreBounds) -> AuditRecord:
         distinguisher=Part(
             name=member, parameters=dict(zip(("fit_without", "fit_with"), found.learned_from or (), strict=False))
         ),
-        grids=(ScoreGrid(member=member, **{name: tuple(own.tolist()) for name, own in vars(cells).items()}),),
+        grids=(ScoreGrid(member=member, **{name: tuple(values.tolist()) for name, values in vars(cells).items()}),),
         band=_band(found),
         detectable_advantage_excess=judgement.detectable.tv_excess,
         detectable_epsilon=judgement.detectable.epsilon,
@@ -111,7 +111,7 @@ def scores_judged_again(record: AuditRecord, claim: Claim) -> AuditRecord:
     """
     part, (grid,) = record.scores, record.grids
     assert part is not None
-    cells = ScoreCells(**{name: np.asarray(own) for name, own in vars(grid).items() if name != "member"})
+    cells = ScoreCells(**{name: np.asarray(values) for name, values in vars(grid).items() if name != "member"})
     tests = tuple(
         ScoreTest(purpose=point.target, threshold=point.threshold, rejects=point.rejects, counts=point.counts)  # pyright: ignore[reportArgumentType]
         for point in record.points
@@ -119,39 +119,39 @@ def scores_judged_again(record: AuditRecord, claim: Claim) -> AuditRecord:
     for test in tests:
         _require_among(test, cells, all_judged=part.seed is None)
     found = concluded(tests, cells, risk=record.risk, claim=claim, delta=record.report_delta, target=part.target)
-    told = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.name != "target"}
-    made = record_of_scores(dataclasses.replace(found, name=record.name, **told))
-    return dataclasses.replace(made, **{name: getattr(record, name) for name in TOLD})
+    stated = {field.name: getattr(part, field.name) for field in dataclasses.fields(part) if field.name != "target"}
+    again = record_of_scores(dataclasses.replace(found, name=record.name, **stated))
+    return dataclasses.replace(again, **{name: getattr(record, name) for name in STATED})
 
 
 def _require_among(test: ScoreTest, cells: ScoreCells, *, all_judged: bool) -> None:
-    """Scores that were set aside are counted in the grid and not in the test; where none were, both are the same."""
-    at = np.searchsorted(cells.edges, test.threshold, side="right")
-    sides = [(int(side[at:].sum()), int(side[:at].sum())) for side in (cells.without, cells.with_record)]
-    own: ErrorCounts = test.counts
-    alarms, hits = own.false_alarms, own.trials_with - own.misses
-    judged = [(alarms, own.trials_without - alarms), (hits, own.misses)]
-    left = np.array(sides) - np.array(judged)[:, :: 1 if test.rejects == "above" else -1]
-    if left.min() < 0 or (all_judged and left.any()):
+    """Check that the scores of a test are among those of its grid, and all of them if none were set aside to choose."""
+    cell = np.searchsorted(cells.edges, test.threshold, side="right")
+    sides = [(int(side[cell:].sum()), int(side[:cell].sum())) for side in (cells.without, cells.with_record)]
+    counts: ErrorCounts = test.counts
+    alarms, hits = counts.false_alarms, counts.trials_with - counts.misses
+    judged = [(alarms, counts.trials_without - alarms), (hits, counts.misses)]
+    set_aside = np.array(sides) - np.array(judged)[:, :: 1 if test.rejects == "above" else -1]
+    if set_aside.min() < 0 or (all_judged and set_aside.any()):
         raise ValueError(f"the test at threshold {test.threshold:g} counts scores that the grid does not have")
 
 
 def _points(found: ScoreBounds, member: str) -> tuple[ProvenPoint, ...]:
-    """The tests, with the band's limits on their error rates: it speaks of tests that reject what lies above."""
-    tests, band = Counter(test.purpose for test in found.tests), found.band
+    """The tests, with the band's limits on the error rates of those that reject what lies above."""
+    tests_by_purpose, band = Counter(test.purpose for test in found.tests), found.band
     points = []
     for test in found.tests:
-        at = int(np.searchsorted(found.cells.edges, test.threshold))
+        edge = int(np.searchsorted(found.cells.edges, test.threshold))
         limits = Limits(alpha=1.0, beta=1.0)
         if band is not None and test.rejects == "above":
-            limits = Limits(alpha=float(band.alpha_upper[at]), beta=float(band.beta_upper[at]))
+            limits = Limits(alpha=float(band.alpha_upper[edge]), beta=float(band.beta_upper[edge]))
         points.append(
             ProvenPoint(
                 target=test.purpose,
                 member=member,
                 threshold=test.threshold,
                 rejects=test.rejects,
-                risk=found.shares[test.purpose] / tests[test.purpose],
+                risk=found.shares[test.purpose] / tests_by_purpose[test.purpose],
                 counts=test.counts,
                 alpha_upper=limits.alpha,
                 beta_upper=limits.beta,
@@ -161,7 +161,7 @@ def _points(found: ScoreBounds, member: str) -> tuple[ProvenPoint, ...]:
 
 
 def _band(found: ScoreBounds) -> Band:
-    """Its corners: no other point of it says more."""
+    """Corners of the band, which its other points do not improve on."""
     band = found.band
     if band is None:
         return Band(risk=0.0, alpha=(), beta=())
@@ -172,7 +172,7 @@ def _band(found: ScoreBounds) -> Band:
 
 
 def _digest(found: ScoreBounds) -> str:
-    """Of all scores in increasing order: two records of the same scores have the same one."""
+    """Digest of all scores in increasing order, the same for every record of the same scores."""
     digest = hashlib.sha256()
     for side in found.sides:
         digest.update(len(side).to_bytes(8, "little") + np.ascontiguousarray(side, "<f8").tobytes())

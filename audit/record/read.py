@@ -1,4 +1,4 @@
-"""Plain data back into dataclasses, by their own annotations; whatever does not fit is named by its key."""
+"""Turn plain data back into dataclasses, by their annotations; whatever does not fit is named by its key."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ class SchemaError(ValueError):
 
 
 def read(kind: type[Kind], data: Any, key: str = "") -> Kind:
-    """A value of this kind; a SchemaError says which key holds something else."""
+    """Read a value of this kind; a SchemaError names the key that holds something else."""
     return _read(kind, data, key)
 
 
 def require_key(key: str, good: bool, rule: str, value: Any) -> None:
-    """Refuse what has the right type and makes no sense."""
+    """Refuse a value that has the right type but makes no sense."""
     if not good:
         raise SchemaError(f"{key} must be {rule}, got {_short(value)}")
 
 
 def _read(kind: Any, data: Any, key: str) -> Any:
+    """Read a value by its annotation."""
     origin = typing.get_origin(kind)
     if kind is Any:
         return data
@@ -51,6 +52,7 @@ def _read(kind: Any, data: Any, key: str) -> Any:
 
 
 def _dataclass(kind: Any, data: Any, key: str) -> Any:
+    """Read a dataclass; unknown and missing keys are refused."""
     require_key(key or "a record", isinstance(data, Mapping), "an object", data)
     hints, fields = _hints(kind), {field.name: field for field in dataclasses.fields(kind)}
     for name in data:
@@ -69,11 +71,13 @@ def _dataclass(kind: Any, data: Any, key: str) -> Any:
 
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
+    """Annotations of a dataclass, resolved."""
     return typing.get_type_hints(kind)
 
 
 def _optional(kind: Any, data: Any, key: str) -> Any:
-    inside = [each for each in typing.get_args(kind) if each is not type(None)]
+    """Read a value that may be None."""
+    inside = [part for part in typing.get_args(kind) if part is not type(None)]
     if data is None and len(inside) < len(typing.get_args(kind)):
         return None
     if len(inside) != 1:
@@ -82,6 +86,7 @@ def _optional(kind: Any, data: Any, key: str) -> Any:
 
 
 def _tuple(kinds: tuple[Any, ...], data: Any, key: str) -> tuple[Any, ...]:
+    """Read a tuple from a list."""
     require_key(key, isinstance(data, list | tuple), "a list", data)
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         kinds = (kinds[0],) * len(data)
@@ -90,6 +95,7 @@ def _tuple(kinds: tuple[Any, ...], data: Any, key: str) -> tuple[Any, ...]:
 
 
 def _plain(kind: Any, data: Any, key: str) -> Any:
+    """Read a number, string or boolean."""
     if kind is float:
         return _number(data, key)
     if kind is int:
@@ -103,7 +109,7 @@ def _plain(kind: Any, data: Any, key: str) -> Any:
 
 
 def _number(data: Any, key: str) -> float:
-    """A number; JSON has no infinities, so those are strings."""
+    """Read a number; infinities are strings, since JSON has none."""
     known = isinstance(data, int | float) and not isinstance(data, bool)
     require_key(key, known or data in ("inf", "-inf"), "a number", data)
     try:
@@ -115,9 +121,11 @@ def _number(data: Any, key: str) -> float:
 
 
 def _under(key: str, name: Any) -> str:
+    """Key of a value inside another one."""
     return f"{key}.{name}" if key else str(name)
 
 
 def _short(value: Any) -> str:
+    """A value in at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

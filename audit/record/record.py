@@ -27,7 +27,7 @@ SCHEMA = 3
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """What was used, by name and parameters: a mechanism, a pair of neighbours, a distinguisher."""
+    """A mechanism, a pair of neighbours or a distinguisher, by name and parameters."""
 
     name: str
     parameters: Mapping[str, Any]
@@ -48,10 +48,11 @@ class Curve:
 
 
 LONG_LIST = 4
-"""Numbers of a list that a table still shows one by one."""
+"""Most numbers of a list that a table shows individually."""
 
 
 def _is_long(value: Any) -> bool:
+    """Whether a value is a list that tables shorten."""
     return isinstance(value, list | tuple) and len(value) > LONG_LIST
 
 
@@ -85,16 +86,16 @@ class ClaimPart:
     """Claimed delta at epsilon 0: the advantage that the claim allows an attacker."""
     curve: Curve
     times: int = 1
-    """Independent outputs that it is about."""
+    """Number of independent outputs that it is about."""
     steps: int | None = None
-    """Steps of a training that it counts; None where it does not say."""
+    """Number of training steps that it counts; None if it does not say."""
 
     def error_exceeds(self, delta: float) -> bool:
-        """Whether the numerical error exceeds a delta, so that epsilon is not known there as it was computed."""
+        """Whether the numerical error exceeds delta, so that the computed epsilon is not valid there."""
         return (self.epsilon is None and self.error > 0) or 0 < delta < self.error
 
     def epsilon_at(self, delta: float) -> str:
-        """The claimed epsilon at the record's delta in words, which say so where the numerical error exceeds delta."""
+        """The claimed epsilon at the record's delta in words, including whether the numerical error exceeds delta."""
         if self.epsilon is None and self.error == 0:
             return "not known (the claim could not be built)"
         if self.epsilon is not None and not self.error_exceeds(delta):
@@ -105,7 +106,7 @@ class ClaimPart:
         return f"not known ({why})" if self.epsilon is None else f"at most {at_most(self.epsilon)} ({why})"
 
     def short(self) -> str:
-        """The same for a table, with long lists of numbers told by their length and ends."""
+        """The constructor call for a table, with long lists replaced by their length and ends."""
         parameters = {key: _Shortened(value) if _is_long(value) else value for key, value in self.parameters.items()}
         return dataclasses.replace(self, parameters=parameters).describe()
 
@@ -128,16 +129,16 @@ class ProvenPoint:
     alpha_upper: float
     beta_upper: float
     on_alpha: float = 0.5
-    """The part of its risk that is spent on the false-alarm rate."""
+    """Share of its risk that is spent on the false-alarm rate."""
 
     @property
     def limits(self) -> Limits:
-        """The point of the trade-off plane that is proven."""
+        """The proven limits on both error rates."""
         return Limits(alpha=self.alpha_upper, beta=self.beta_upper)
 
     @property
     def limited(self) -> bool:
-        """Whether its limits say more than that no rate exceeds 1."""
+        """Whether its limits say more than that rates are at most 1."""
         return self.alpha_upper < 1 or self.beta_upper < 1
 
 
@@ -278,7 +279,7 @@ class AuditRecord:
     """Which version of the file's format it is."""
 
     def __repr__(self) -> str:
-        """What a session shows of it: the answer. All that it holds is in `to_json`."""
+        """The answer in one line, as sessions show it; `to_json` has everything."""
         if not self.ran:
             return f"<AuditRecord {self.name!r}: {self.verdict}; {self.reason}>"
         at = f"at delta {self.report_delta:g}"
@@ -296,27 +297,27 @@ class AuditRecord:
 
     @property
     def ran(self) -> bool:
-        """Whether its trials were drawn; if not, ``reason`` says why and there is nothing else to read."""
+        """Whether trials were drawn; if not, ``reason`` says why and there is nothing else to read."""
         return self.verdict != "could_not_run"
 
     @property
     def drawn(self) -> bool:
-        """Whether it has a curve to draw; of one training only numbers are known."""
+        """Whether there is a curve to plot; of one training only numbers are known."""
         return self.ran and self.one_run is None
 
     @property
     def sample(self) -> str:
-        """What was drawn: so many trials, or canaries of one training."""
+        """The sample in words: so many trials, or canaries of one training."""
         return f"{self.trials:,} trials" if self.one_run is None else f"{self.one_run.canaries:,} canaries"
 
     @property
     def shares(self) -> Mapping[Statement, float]:
-        """What is stated, with its share of the risk; together at most the risk."""
+        """Every statement with its share of the risk; together at most the risk."""
         return self.budget.shares
 
     @property
     def trials_per_side(self) -> int:
-        """Trials on each of the two datasets; of given scores, which may be fewer on one, of the smaller one."""
+        """Trials on each dataset; for given scores, those on the smaller side."""
         return self.trials // 2 if self.scores is None else min(self.judged)
 
     @property
@@ -328,7 +329,7 @@ class AuditRecord:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What somebody vouches for, since no code of ours drew the trials; nothing where it did."""
+        """Assumptions that the user vouches for, if no code of ours drew the trials."""
         return next((part.conditions for part in (self.one_run, self.scores) if part is not None), ())
 
     def epsilon(self, delta: float) -> float:
@@ -356,7 +357,7 @@ class AuditRecord:
 
     @property
     def _limits(self) -> tuple[Limits, ...]:
-        # that no rate exceeds 1 is proven without a trial
+        # without points there is still the trivial limit 1
         own = tuple(point.limits for point in self.points) or (Limits(alpha=1.0, beta=1.0),)
         if self.scores is None:
             return own
@@ -371,8 +372,8 @@ class AuditRecord:
 
 
 def plain(value: Any) -> Any:
-    """Reduce to what JSON can say: numbers, strings, lists, objects. Infinities become strings; arrays a digest."""
-    # a record has thousands of numbers
+    """Reduce a value to JSON: numbers, strings, lists, objects. Infinities become strings, arrays a digest."""
+    # first and fast, since a record has thousands of numbers
     if type(value) is float:
         return value if math.isfinite(value) else str(value)
     if type(value) in (int, str):

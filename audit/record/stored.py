@@ -1,4 +1,4 @@
-"""Records in files: written whole, and read back with a message that names what is wrong and where."""
+"""Keep records in files, written in one step, and read them back with a message that names what is wrong and where."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRITTEN_BY = "records are written by `dpsgd-audit run` and by `dpsgd-audit bound
 
 
 def from_json(data: Mapping[str, Any]) -> AuditRecord:
-    """Read a record back; one of another schema is refused, never guessed at."""
+    """Read a record; one of another schema is refused, never guessed at."""
     schema = data.get("schema")
     if not _readable(schema):
         raise SchemaError(
@@ -36,6 +36,7 @@ def from_json(data: Mapping[str, Any]) -> AuditRecord:
 
 
 def _readable(schema: Any) -> bool:
+    """Whether this version reads a schema."""
     return not isinstance(schema, bool) and schema == SCHEMA
 
 
@@ -102,14 +103,15 @@ def load_records(path: str | os.PathLike[str]) -> tuple[AuditRecord, ...]:
 
 
 def stored_title(path: str | os.PathLike[str]) -> str | None:
-    """The title of the suite that made a file of records, where the file has one."""
+    """Title of the suite that made a file of records, if the file has one."""
     data = _read_object(path)
     return data.get("title") if "records" in data else None
 
 
 def _read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the JSON object of a file."""
     try:
-        data = json.loads(read_text(path), object_pairs_hook=_said_once)
+        data = json.loads(read_text(path), object_pairs_hook=_distinct_keys)
     except (ValueError, RecursionError) as error:
         raise SchemaError(f"{path} is not JSON ({error}); {WRITTEN_BY}.") from None
     if not isinstance(data, dict) or not data.keys() & {"records", "schema"}:
@@ -117,8 +119,8 @@ def _read_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     return data
 
 
-def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are distinct: of a key that stands twice, readers may take either value."""
+def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object with distinct keys: readers might take either value of a repeated one."""
     found = dict(pairs)
     if len(found) < len(pairs):
         key = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
@@ -127,7 +129,7 @@ def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_file(data: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """What stands around the records."""
+    """Check the entries of a file beside its records."""
     unknown = [key for key in data if key not in ("schema", "title", "records")]
     if unknown:
         raise SchemaError(f"{path}: {unknown[0]!r} is not known to this version of dpsgd-audit; {WRITTEN_BY}.")
@@ -141,12 +143,12 @@ def _check_file(data: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def _placed(data: Any, place: str) -> AuditRecord:
-    """A record, or a SchemaError with its place and name."""
+    """Read a record; a SchemaError names its place and name."""
     if not isinstance(data, dict):
         raise SchemaError(f"{place} is not an object; {WRITTEN_BY}.")
     try:
         return from_json(data)
     except SchemaError as error:
         name = data.get("name")
-        told = f" ({name!r})" if isinstance(name, str) else ""
-        raise SchemaError(f"{place}{told}: {str(error).rstrip('.')}; {WRITTEN_BY}.") from None
+        named = f" ({name!r})" if isinstance(name, str) else ""
+        raise SchemaError(f"{place}{named}: {str(error).rstrip('.')}; {WRITTEN_BY}.") from None

@@ -1,4 +1,4 @@
-"""The record of an audit that could not run: what was asked, and why there is no answer."""
+"""Make the record of an audit that could not run: what was requested, and why there is no answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from audit.risk import RiskBudget
 from audit.verdict.verdict import Verdict
 
 NOT_BUILT = "not built"
-"""The source of a claim that could not be asked for: such a claim allows everything."""
+"""Source of a claim that could not be built, and so allows everything."""
 NO_TRIALS: Mapping[str, Any] = MappingProxyType(
     {
         "trials": 0,
@@ -28,12 +28,12 @@ NO_TRIALS: Mapping[str, Any] = MappingProxyType(
         "trials_needed": None,
     }
 )
-"""What a record says of trials where none were drawn."""
+"""Fields of a record whose trials were not drawn."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RequestedAudit:
-    """What an audit was to be, by name: parts that could not be built are described as the suite does."""
+    """What was requested, by name; parts that could not be built are described as in the suite."""
 
     name: str
     expect: Verdict
@@ -50,30 +50,30 @@ class RequestedAudit:
     environment: Mapping[str, str]
 
 
-def could_not_run(asked: RequestedAudit, *, why: str, started: str, seconds: float) -> AuditRecord:
-    """A record without trials: its p-value is 1 and it proves nothing. Its part of the risk stays its own."""
+def could_not_run(requested: RequestedAudit, *, why: str, started: str, seconds: float) -> AuditRecord:
+    """A record without trials, with p-value 1, which proves nothing. Its share of the risk is not given to others."""
     return AuditRecord(
-        **vars(asked),
+        **vars(requested),
         **NO_TRIALS,
         verdict="could_not_run",
         reason=why,
         p_value=1.0,
         adjusted_p_value=1.0,
-        budget=RiskBudget(risk=asked.risk),
+        budget=RiskBudget(risk=requested.risk),
         started=started,
         seconds=seconds,
     )
 
 
 def part_as_stated(table: Mapping[str, Any] | None) -> Part:
-    """A part that was not built, as the suite names it."""
+    """A part that was not built, as in the suite."""
     words = dict(table or {})
     names = [str(words.pop(key)) for key in ("kind", "function", "step") if key in words]
     return Part(name=names[0] if names else "default", parameters=plain(words))
 
 
 def claim_as_stated(table: Mapping[str, Any]) -> ClaimPart:
-    """A claim that was not built, because what computes it is missing: nothing is known of what it allows."""
+    """A claim that was not built, since what computes it is missing: it allows everything."""
     part = part_as_stated(table)
     return ClaimPart(
         name=part.name,
@@ -90,7 +90,9 @@ def claim_as_stated(table: Mapping[str, Any]) -> ClaimPart:
 
 
 def emptied(record: AuditRecord) -> AuditRecord:
-    """A record of this verdict made again from what it was asked and told."""
-    asked = RequestedAudit(**{field.name: getattr(record, field.name) for field in dataclasses.fields(RequestedAudit)})
-    made = could_not_run(asked, why=record.reason, started=record.started, seconds=record.seconds)
-    return dataclasses.replace(made, look=record.look, suite=record.suite)
+    """Make a record with this verdict again from what was requested and the reason."""
+    requested = RequestedAudit(
+        **{field.name: getattr(record, field.name) for field in dataclasses.fields(RequestedAudit)}
+    )
+    again = could_not_run(requested, why=record.reason, started=record.started, seconds=record.seconds)
+    return dataclasses.replace(again, look=record.look, suite=record.suite)

@@ -1,4 +1,4 @@
-"""What a record keeps of trials that no code of ours drew: one training's guesses, or scores that somebody gave."""
+"""Parts of records whose trials no code of ours drew: the guesses of one training, or scores that somebody gave."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ class OneRunPart:
     seed: int
     tied: int
     conditions: tuple[str, ...]
-    """What the user vouches for."""
+    """Assumptions that the user vouches for."""
 
     def epsilon(self, delta: float) -> float:
         """Proven lower bound on epsilon at ``delta``; 0 also at a delta that was not declared."""
-        return max((each.epsilon(delta) for each in self.guesses if each.speak_of(delta)), default=0.0)
+        return max((guesses.epsilon(delta) for guesses in self.guesses if guesses.speak_of(delta)), default=0.0)
 
     def delta(self, epsilon: float) -> float:
         """Proven lower bound on delta at ``epsilon``."""
-        return max(each.delta(epsilon) for each in self.guesses)
+        return max(guesses.delta(epsilon) for guesses in self.guesses)
 
     @property
     def mu(self) -> float:
         """Proven lower bound on mu."""
         best = 0.0
-        for each in self.guesses:
-            best = each.mu(above=best)
+        for guesses in self.guesses:
+            best = guesses.mu(above=best)
         return best
 
     def most(self, delta: float) -> float:
-        """What the guesses would prove of epsilon at ``delta`` if all of them were right."""
-        right = [dataclasses.replace(own, right_in=own.guessed_in, right_out=own.guessed_out) for own in self.guesses]
+        """Largest epsilon at ``delta`` that these guesses could prove: if all of them were right."""
+        right = [
+            dataclasses.replace(each, right_in=each.guessed_in, right_out=each.guessed_out) for each in self.guesses
+        ]
         return dataclasses.replace(self, guesses=tuple(right)).epsilon(delta)
 
     def told(self, delta: float) -> str:
-        """The counts in words, and what they prove of epsilon at ``delta``."""
+        """The counts in words, with the epsilon that they prove at ``delta``."""
         proven, most = at_least(self.epsilon(delta)), at_most(self.most(delta))
         they_prove = f"They prove epsilon {proven} at delta {delta:g}"
         return f"{self.counted}. {they_prove}; all right would have proven at most {most}"
@@ -57,16 +59,16 @@ class OneRunPart:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoresPart:
-    """Scores or outputs that somebody gave, each from a run of its own."""
+    """Scores or outputs that somebody gave, each from an independent run."""
 
     seed: int | None
-    """What set scores aside to choose thresholds, or drew the outputs that learn; None where thresholds were given."""
+    """Seed that set scores aside to choose thresholds, or outputs to learn from; None if thresholds were given."""
     target: Statement | None
-    """The statement that has the whole risk; None where several share it."""
+    """Statement that has the whole risk; None if several share it."""
     learned_from: tuple[int, int] | None
-    """Of how many outputs of each side a score was learned; None where scores were given."""
+    """Number of outputs of each side that a score was learned from; None if scores were given."""
     conditions: tuple[str, ...]
-    """What the user vouches for."""
+    """Assumptions that the user vouches for."""
 
     @property
     def what(self) -> str:

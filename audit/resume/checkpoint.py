@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from audit.record.files import FileError, clear_waiting, told, write_whole
+from audit.record.files import FileError, clear_waiting, file_error, write_whole
 from audit.record.record import AuditRecord
 from audit.record.stored import from_json
 from audit.trials.source import Tally
@@ -146,7 +146,7 @@ def _lock_file(folder: Path) -> IO[bytes]:
         folder.mkdir(parents=True, exist_ok=True)
         return os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "rb+")
     except OSError as error:
-        raise told(folder, "locked", error) from None
+        raise file_error(folder, "locked", error) from None
 
 
 def checkpoint(folder: Path, decided_by: Any) -> Checkpoint:
