@@ -1,4 +1,4 @@
-"""A claim judged by the guesses of one training."""
+"""Judge a claim by the guesses of one training."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from guarantees.numerics.rounding import at_least, at_most
 from guarantees.numerics.search import first, halved
 
 MOST_CANARIES = 1_000_000
-"""More are not looked at when it is told how many would be enough."""
+"""Most canaries that are considered when it is said how many would be enough."""
 Planned = Callable[[int], tuple[Guesses, ...]]
-"""The guesses about so many canaries, where the procedure knows them beforehand; right ones are not counted."""
+"""Guesses about a number of canaries, if the procedure fixes them beforehand; right ones are not counted."""
 MISSED = 0.5
-"""A leak found with less power than this would be missed."""
+"""Power below which a leak would be missed."""
 EPSILON_CLAIMS = ("epsilon_delta", "randomised_response")
 
 
 def by_epsilon(claim: Claim) -> bool:
-    """Whether a claim is an epsilon and a delta, which guesses refute directly; any other is judged by its curve."""
+    """Whether a claim is an epsilon and a delta, which guesses refute directly; others are judged by their curve."""
     return claim.name in EPSILON_CLAIMS and claim.times == 1
 
 
 class Judge:
-    """P-values of one claim for any guesses: by epsilon and delta where the claim is that, else by its curve."""
+    """P-values of one claim for any guesses: by epsilon and delta if that is the claim, otherwise by its curve."""
 
     def __init__(self, claim: Claim):
         self.by_epsilon = by_epsilon(claim)
@@ -48,19 +48,19 @@ class Judge:
         instant = self.instant(each, right)
         if self.by_epsilon or instant <= SMALLEST:
             return instant
-        # Both bound the same tail, so the smaller one does.
+        # both are bounds on the same tail, so that the smaller one is valid
         profile = profile_of(self.claim.curve, each.side)
         return min(instant, sharp_tail(right, each.guessed, coins=each.coins, profile=profile))
 
     def instant(self, each: Guesses, right: int) -> float:
-        """The same in no time, for a curve not sharp."""
+        """A p-value that is computed instantly; for a curve it is not sharp."""
         if self.by_epsilon:
             epsilon, delta = self.claim.parameters["epsilon"], self.claim.parameters.get("delta", 0.0)
             return each.p_value(right, epsilon=epsilon, delta=delta)
         return worst.curve_p_value(right, each.guessed, coins=each.coins, inverse=self._inverse(each.side))
 
     def refutes(self, each: Guesses, right: int) -> bool:
-        """Whether so many right guesses refute the claim at their share, by what is instant, in one pass."""
+        """Whether so many right guesses refute the claim at their share, by the instant p-value, in one pass."""
         if self.by_epsilon:
             return self.instant(each, right) <= each.risk
         inverse = self._inverse(each.side)
@@ -77,22 +77,25 @@ class Judge:
         return self._inverses[side]
 
 
-def judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float, planned: Planned | None = None) -> OneRunJudgement:
-    """The verdict; without a violation, whether a leak of the usual size would have been found, or what would do it."""
-    asked = Judge(claim)
-    p = min(1.0, len(found) * min(asked.p_value(each, each.right) for each in found))
-    how = "guesses against epsilon and delta" if asked.by_epsilon else "guesses against the claimed curve"
-    if p <= found[0].risk * len(found):
+def judge(
+    guesses: tuple[Guesses, ...], claim: Claim, *, delta: float, planned: Planned | None = None
+) -> OneRunJudgement:
+    """Judge a claim; without a violation, say whether a leak of moderate size would have been found, or what it
+    takes."""
+    judge_of_claim = Judge(claim)
+    p = min(1.0, len(guesses) * min(judge_of_claim.p_value(each, each.right) for each in guesses))
+    how = "guesses against epsilon and delta" if judge_of_claim.by_epsilon else "guesses against the claimed curve"
+    if p <= guesses[0].risk * len(guesses):
         reason = "more guesses were right than any training that keeps the claim allows."
-        if not asked.by_epsilon:
+        if not judge_of_claim.by_epsilon:
             reason += (
                 " This refutes the claimed curve as a whole; the proven epsilon is a statement about one delta, and "
                 "it may be below the claimed one."
             )
         return OneRunJudgement(verdict="violation", p_value=p, judged_by=how, reason=reason)
     chance = _leak(claim, delta=delta)
-    needed = [critical(asked, each) for each in found]
-    power = max(0.0 if v is None else _power(each, v, chance) for v, each in zip(needed, found, strict=True))
+    needed = [critical(judge_of_claim, each) for each in guesses]
+    power = max(0.0 if v is None else _power(each, v, chance) for v, each in zip(needed, guesses, strict=True))
     claimed = claim.epsilon_range(max(delta, claim.law.smallest_delta)).promised
     leak = f"a training that lets each guess be right with probability {chance:.4g}"
     if chance < 1:
@@ -108,13 +111,13 @@ def judge(found: tuple[Guesses, ...], claim: Claim, *, delta: float, planned: Pl
         why = f"{leak} would be missed more often than found (power {at_least(power, '.2g')})"
     else:
         why = f"{leak} {sure} only"
-    more = _enough(asked, found, chance, planned)
+    more = _enough(judge_of_claim, guesses, chance, planned)
     reason = f"{why}; {more}."
     return OneRunJudgement(verdict="inconclusive", p_value=p, judged_by=how, reason=reason)
 
 
 def _enough(asked: Judge, found: tuple[Guesses, ...], chance: float, planned: Planned | None) -> str:
-    """How many canaries, or guesses, would show the leak with the usual power."""
+    """Say how many canaries, or guesses, would show the leak with the usual power."""
 
     def in_proportion(canaries: int) -> tuple[Guesses, ...]:
         return tuple(_scaled(each, canaries / each.canaries) for each in found)
@@ -158,12 +161,13 @@ def refutable(each: Guesses, claim: Claim) -> bool:
 
 
 def _two_digits(number: float) -> int:
+    """A number rounded up to two digits."""
     unit = 10 ** max(0, len(str(math.ceil(number))) - 2)
     return math.ceil(number / unit) * unit
 
 
 def _scaled(each: Guesses, factor: float) -> Guesses:
-    """The same part of more canaries guessed."""
+    """Guesses about more canaries, of which the same share is guessed."""
     sizes = ("guessed_in", "guessed_out", "canaries", "revealed", "sampled")
     more = dataclasses.replace(each, **{name: round(factor * getattr(each, name)) for name in sizes})
     return more if each.at_delta is None else dataclasses.replace(more, split=risk_split(more.coins * each.at_delta))
@@ -176,20 +180,20 @@ def _shows(asked: Judge, each: Guesses, chance: float) -> bool:
 
 
 def _power(each: Guesses, needed: int, chance: float) -> float:
-    """At least the probability of so many right guesses if each coin is answered rightly with probability ``chance``.
+    """Lower bound on the probability of so many right guesses if each coin is answered rightly with this ``chance``.
 
-    The answers say 'in' for Bin(m, 1/2) canaries: where these are fewer than the guesses 'in', the missing guesses
-    contradict their answers and are counted as wrong; likewise 'out'.
+    The answers say 'in' for Bin(m, 1/2) canaries: if these are fewer than the guesses 'in', the missing guesses
+    contradict their answers and count as wrong; likewise for 'out'.
     """
     m = each.canaries
-    told_in = np.arange(*binom.ppf([1e-9, 1 - 1e-9], m, 0.5).astype(int))
-    lacking = np.maximum(each.guessed_in - told_in, 0) + np.maximum(each.guessed_out - (m - told_in), 0)
-    found = binom.sf(needed - 1, each.guessed - lacking, chance)
-    return float(np.sum(binom.pmf(told_in, m, 0.5) * found))
+    answered_in = np.arange(*binom.ppf([1e-9, 1 - 1e-9], m, 0.5).astype(int))
+    missing = np.maximum(each.guessed_in - answered_in, 0) + np.maximum(each.guessed_out - (m - answered_in), 0)
+    found = binom.sf(needed - 1, each.guessed - missing, chance)
+    return float(np.sum(binom.pmf(answered_in, m, 0.5) * found))
 
 
 def _leak(claim: Claim, *, delta: float) -> float:
-    """How often guesses are right under the leak that should be found.
+    """Probability of a right guess under the leak that should be found.
 
     1.5 times the claimed epsilon, or an advantage 0.1 above the claim's that leaves half of its wrong guesses.
     """
@@ -199,7 +203,7 @@ def _leak(claim: Claim, *, delta: float) -> float:
 
 
 def critical(asked: Judge, each: Guesses) -> int | None:
-    """So many right guesses refute the claim, fewer may for a curve; None if even all right would not."""
+    """Number of right guesses that refutes the claim (a curve may need fewer); None if even all would not."""
     if asked.p_value(each, each.guessed) > each.risk:
         return None
     return first(lambda right: asked.instant(each, right) <= each.risk, 0, each.guessed)

@@ -24,47 +24,47 @@ from guarantees.numerics.rounding import at_most
 from guarantees.numerics.search import halved
 
 CELLS = 20_000
-"""Cells of the losses of one canary."""
+"""Number of cells for the losses of one canary."""
 UNLIKELY = 1e-13
-"""Losses that are less likely than this on both sides are not told apart."""
+"""Losses less likely than this on both sides share a cell."""
 LATTICE = 1 << 15
 """Points of the lattice on which losses of all canaries are summed."""
 WIDTH = 24.0
-"""Standard deviations that the lattice spans, at least."""
+"""Fewest standard deviations that the lattice spans."""
 CLIPS = 40
 FEWEST_CLIPPED, MOST_CLIPPED = 0.05, 20_000.0
 """How many canaries, on average, an adversary clips."""
 TINY = 1e-300
 ALIKE = 1e-6
-"""Answers whose log ratio spreads less than this cannot be told apart."""
+"""Spread of the log ratio of answers below which they are indistinguishable."""
 NO_VIOLATION = (
     ". This few canaries cannot refute this claim, even if all guesses were right; `one_run` says how many would be "
     "enough"
 )
 FOUND = f". {in_so_many_runs(USUAL).capitalize()} they find {{}}, if no canary hides another"
 LEAST_NOISE = math.log(16)
-"""No less than this part of the stated noise is asked for."""
+"""Log of the largest factor by which the noise is reduced in the search."""
 POWER = 0.5
-"""A limit of the median is one of tests that succeed as often as not."""
+"""Power of the tests that the limit is about: they succeed in half of all runs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneRunPlan:
-    """Of canaries that do not interfere, each of which leaks all that the claim allows."""
+    """Expected result for canaries that do not interfere, each of which leaks all that the claim allows."""
 
     canaries: int
     delta: float
     risk: float
     claimed: float | None
-    """Epsilon of the claim; None where its numerical error leaves it unknown."""
+    """Epsilon of the claim; None if its numerical error leaves it unknown."""
     expected: float
-    """Epsilon that the default procedure proves where every count is its expectation; about its median."""
+    """Epsilon that the default procedure proves if every count is its expectation; about its median."""
     limit: float
     """Epsilon that no valid test without further assumptions proves with probability above one half."""
     refutable: bool = True
-    """Whether the claim would be refuted if all guesses were right: if not, no training can be found to break it."""
+    """Whether the claim would be refuted if all guesses were right; otherwise no training can refute it."""
     noise_found: str = ""
-    """The too small noise that is found in 8 of 10 runs, in words; empty where the claim states none or none is."""
+    """In words, the too small noise that is found in 8 of 10 runs; "" if there is none."""
 
     def __str__(self) -> str:
         claimed = "not known" if self.claimed is None else f"{self.claimed:.2f}"
@@ -116,76 +116,77 @@ def plan_one_run(*, claim: Claim, canaries: Count, delta: Delta = 1e-5, risk: Sh
 
 
 def _noise_found(claim: Claim, canaries: int, *, delta: float, risk: float) -> str:
-    """Less noise than is claimed, with which enough of the claim's own guesses are right to refute it."""
+    """Less noise than claimed, with which enough of the guesses that the claim fixes are right to refute it."""
     promised = sampled(claim)
     if promised is None or by_epsilon(claim):
         return ""
-    (each,) = planned_guesses(claim, canaries, delta=delta, risk=risk)
-    needed = each.guessed and critical(Judge(claim), each)
+    (guesses,) = planned_guesses(claim, canaries, delta=delta, risk=risk)
+    needed = guesses.guessed and critical(Judge(claim), guesses)
     if not needed:
         return ""
 
-    def found(less: float) -> bool:
-        sure = promised.surely_leaks(promised.noise_multiplier * math.exp(-less))
-        right_in, right_out = _right_of(_losses(sure.law), canaries)
-        right = np.interp(each.guessed_in, *right_in) + np.interp(each.guessed_out, *right_out)
-        spread = math.sqrt(right * max(0.0, 1 - right / each.guessed))
+    def found(log_factor: float) -> bool:
+        certain = promised.surely_leaks(promised.noise_multiplier * math.exp(-log_factor))
+        right_in, right_out = _right_of(_losses(certain.law), canaries)
+        right = np.interp(guesses.guessed_in, *right_in) + np.interp(guesses.guessed_out, *right_out)
+        spread = math.sqrt(right * max(0.0, 1 - right / guesses.guessed))
         return float(right) - float(ndtri(USUAL)) * spread >= needed
 
     if not found(LEAST_NOISE):
         return ""
-    less = halved(found, 0.0, LEAST_NOISE, rounds=8)[1]
-    return in_its_place(promised.noise_multiplier * math.exp(-less), promised).removesuffix(f" {AT_BEST}")
+    log_factor = halved(found, 0.0, LEAST_NOISE, rounds=8)[1]
+    return in_its_place(promised.noise_multiplier * math.exp(-log_factor), promised).removesuffix(f" {AT_BEST}")
 
 
 def _refutable(claim: Claim, canaries: int, *, delta: float, risk: float) -> bool:
-    """Of guesses that the claim fixes, or of all canaries that may be guessed where revealed coins choose."""
+    """Whether right guesses could refute the claim: those it fixes, or all that revealed coins may choose."""
     if not by_epsilon(claim):
         (planned,) = planned_guesses(claim, canaries, delta=delta, risk=risk)
         return planned.guessed > 0 and refutable(planned, claim)
     promised = float(claim.parameters.get("delta", 0.0))
-    sampled = int(SAMPLE * canaries)
-    every = Guesses(
-        guessed_in=canaries - sampled,
+    revealed = int(SAMPLE * canaries)
+    all_guesses = Guesses(
+        guessed_in=canaries - revealed,
         guessed_out=0,
         right_in=0,
         right_out=0,
         canaries=canaries,
         risk=risk if delta == promised else risk / 2,
         at_delta=promised,
-        sampled=sampled,
-        split=risk_split((canaries - sampled) * promised),
+        sampled=revealed,
+        split=risk_split((canaries - revealed) * promised),
     )
-    return refutable(every, claim)
+    return refutable(all_guesses, claim)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Losses:
-    """What one canary shows: probabilities of cells of its loss, lowest first."""
+    """Probabilities of cells of the loss of one canary, lowest first."""
 
     without: Array
     with_record: Array
 
     @property
     def both(self) -> Array:
-        """With a fair coin."""
+        """Probabilities for a fair coin."""
         return (self.without + self.with_record) / 2
 
     @property
     def right(self) -> Array:
-        """Chance that the likelier side is the true one, in each cell."""
+        """Probability that the likelier side is the true one, in each cell."""
         more = np.maximum(self.without, self.with_record)
         return np.divide(more, 2 * self.both, out=np.full(len(more), 0.5), where=self.both > 0)
 
 
 def _losses(law: LossLaw) -> Losses:
+    """Probabilities of the loss of one canary on both sides."""
     ends = np.array([-float(law.reversed_threshold(np.array(UNLIKELY))), float(law.threshold(np.array(UNLIKELY)))])
     low, high = np.clip(ends, -600.0, 600.0)
     edges = np.concatenate([[-np.inf], np.linspace(low, high, CELLS), [np.inf]])
     tails = law.tails(edges)
 
     def masses(above: Array, below: Array) -> Array:
-        # each difference on the side where it keeps its digits
+        # each difference of the smaller tails, to keep its digits
         return np.maximum(np.where(below[:-1] < above[:-1], np.diff(below), -np.diff(above)), 0.0)
 
     return Losses(
@@ -195,6 +196,7 @@ def _losses(law: LossLaw) -> Losses:
 
 
 def _expected(losses: Losses, *, canaries: int, delta: float, risk: float) -> float:
+    """Epsilon that the default procedure proves if every count is its expectation."""
     n = canaries - int(SAMPLE * canaries)
     exposed, split = n * delta, risk_split(n * delta)
     hidden = np.arange(1, max(2, n // 2) + 1)
@@ -206,7 +208,7 @@ def _expected(losses: Losses, *, canaries: int, delta: float, risk: float) -> fl
 
 
 def _right_of(losses: Losses, canaries: int) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Guesses of the so many highest scores and how many of them are right, as expected; likewise of the lowest."""
+    """Expected guesses among the highest scores and how many are right, as two curves; likewise for the lowest."""
 
     def side(true: Array, both: Array) -> tuple[Array, Array]:
         whole, half = canaries * np.cumsum(both), canaries / 2 * np.cumsum(true)
@@ -218,9 +220,9 @@ def _right_of(losses: Losses, canaries: int) -> tuple[tuple[Array, Array], tuple
 def _limit(losses: Losses, *, canaries: int, delta: float, risk: float) -> float:
     """The least epsilon that some adversary keeps and that a test with power one half cannot refute.
 
-    An adversary answers, with probability rho, as the truth does but with odds clipped at ``e^c``, and else at random.
-    A test that finds the truth in half of all runs rejects the clipped answers with a probability of at least beta, by
-    Neyman and Pearson; so where it is valid rho beta is at most the risk, and what the adversary with rho = risk / beta
+    An adversary answers, with probability rho, like the truth but with odds clipped at ``e^c``, and otherwise at
+    random. A test that finds the truth in half of all runs rejects the clipped answers with probability at least beta,
+    by Neyman and Pearson; if it is valid, rho beta is at most the risk, and what the adversary with rho = risk / beta
     keeps is not refuted.
     """
     right, both = losses.right, losses.both
@@ -239,35 +241,35 @@ def _limit(losses: Losses, *, canaries: int, delta: float, risk: float) -> float
 
 
 def _rejected(right: Array, both: Array, clip: float, canaries: int) -> float:
-    """How often clipped answers look at least as telling as the truth's median does."""
+    """Probability that clipped answers look at least as telling as the truth's median."""
     steps = np.concatenate([np.log(right / clip), np.log(np.maximum(1 - right, TINY) / (1 - clip))])
     masses = np.concatenate([both * right, both * (1 - right)])
     mean, spread = float(canaries * (masses @ steps)), math.sqrt(canaries * (masses @ steps**2))
     if spread < ALIKE:
         return POWER
     spacing = WIDTH * spread / LATTICE
-    at = steps / spacing
-    floor = np.floor(at).astype(int)
-    one = np.bincount(floor % LATTICE, masses * (1 - (at - floor)), LATTICE)
-    one += np.bincount((floor + 1) % LATTICE, masses * (at - floor), LATTICE)
-    # all other canaries tell nothing: they stay at 0
-    law = np.fft.irfft(np.exp(canaries * np.log1p(np.fft.rfft(one) - masses.sum())), LATTICE)
+    place = steps / spacing
+    floor = np.floor(place).astype(int)
+    one_canary = np.bincount(floor % LATTICE, masses * (1 - (place - floor)), LATTICE)
+    one_canary += np.bincount((floor + 1) % LATTICE, masses * (place - floor), LATTICE)
+    # the remaining canaries have a log ratio of 0
+    law = np.fft.irfft(np.exp(canaries * np.log1p(np.fft.rfft(one_canary) - masses.sum())), LATTICE)
     first = round(mean / spacing) - LATTICE // 2
     truth = np.maximum(np.roll(law, -first), 0.0)
-    told = spacing * (first + np.arange(LATTICE))
+    log_ratio = spacing * (first + np.arange(LATTICE))
     above = np.cumsum(truth[::-1])[::-1] >= POWER
-    # what is seen of the truth tells how often clipped answers look so: their ratio is e to what is told
-    return float(truth[above.sum() - 1 :] @ np.exp(-told[above.sum() - 1 :]))
+    # the probability under clipped answers follows from that under the truth by the log ratio
+    return float(truth[above.sum() - 1 :] @ np.exp(-log_ratio[above.sum() - 1 :]))
 
 
 def _kept(losses: Losses, clip: float, *, share: float, delta: float) -> float:
-    """Epsilon at ``delta`` of an adversary that tells a share of the time, with clipped odds."""
+    """Epsilon at ``delta`` of an adversary that answers a share of the time, with clipped odds."""
     share = min(1.0, share)
-    more = np.minimum(losses.right, clip)
-    told = np.where(losses.with_record >= losses.without, 1, -1)
+    clipped = np.minimum(losses.right, clip)
+    answer = np.where(losses.with_record >= losses.without, 1, -1)
 
     def leaks(epsilon: float) -> float:
-        gain = 2 * losses.both * np.maximum(more - math.exp(epsilon) * (1 - more), 0.0)
-        return share * max(float(gain[told > 0].sum()), float(gain[told < 0].sum()))
+        gain = 2 * losses.both * np.maximum(clipped - math.exp(epsilon) * (1 - clipped), 0.0)
+        return share * max(float(gain[answer > 0].sum()), float(gain[answer < 0].sum()))
 
     return halved(lambda epsilon: leaks(epsilon) <= delta, 0.0, math.log(clip / (1 - clip)), rounds=50)[1]

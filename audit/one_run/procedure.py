@@ -22,11 +22,11 @@ from guarantees.numerics.distributions import binom
 from guarantees.vocabulary import Relation
 
 DELTA = 1e-5
-"""At which epsilon is proven where neither ``delta`` nor a claim names one."""
+"""Delta at which epsilon is proven by default."""
 UNFAIR = 1e-9
-"""Coins are refused where their number of heads is less likely than this."""
+"""Coins are refused if their number of heads is less likely than this."""
 FEWEST_TO_WONDER = 100
-"""Canaries of which exactly half are included by chance less than once in twelve trainings."""
+"""Number of canaries from which on exactly half of them are included less than once in twelve trainings."""
 NUMBERS = "the numbers of guesses were fixed before looking at these scores and coins"
 FLIPS = {
     "add_remove": "adds or removes one canary",
@@ -116,7 +116,7 @@ def one_run(
         risk=risk,
         seed=seed,
         tied=shared,
-        conditions=_conditions(relation, coins, numbers=numbers, seed=_seed_condition(seed, tied=shared, found=found)),
+        conditions=_conditions(relation, coins, numbers=numbers, seed=_seed_condition(seed, tied=shared, guesses=found)),
         judgement=None if claim is None else judged(found, claim, delta=deltas[0]),
         claim=claim,
         report_delta=deltas[0],
@@ -166,6 +166,7 @@ def _deltas(delta: float | None, claim: Claim | None) -> tuple[float, ...]:
 
 
 def _pairs(guesses: Sequence[tuple[int, int]], canaries: int) -> tuple[tuple[int, int], ...]:
+    """Numbers of guesses, checked."""
     pairs = tuple((int(a), int(b)) for a, b in guesses)
     for pair in pairs:
         require("guesses", min(pair) >= 0 and 1 <= sum(pair) <= canaries, f"1..{canaries} in all", pair)
@@ -173,14 +174,15 @@ def _pairs(guesses: Sequence[tuple[int, int]], canaries: int) -> tuple[tuple[int
     return pairs
 
 
-def _seed_condition(seed: int, *, tied: int, found: tuple[Guesses, ...]) -> tuple[str, ...]:
-    """That the seed was not tried out, where anything depends on it."""
-    drew = ["drew the canaries that are revealed first"] if any(each.sampled for each in found) else []
-    does = " and ".join([*drew, *(["ordered tied scores"] if tied else [])])
-    return (f"the seed {seed}, which {does}, was not tried out on these coins",) if does else ()
+def _seed_condition(seed: int, *, tied: int, guesses: tuple[Guesses, ...]) -> tuple[str, ...]:
+    """The condition that the seed was not tried out, if anything depends on it."""
+    draws = ["drew the canaries that are revealed first"] if any(each.sampled for each in guesses) else []
+    effects = " and ".join([*draws, *(["ordered tied scores"] if tied else [])])
+    return (f"the seed {seed}, which {effects}, was not tried out on these coins",) if effects else ()
 
 
 def _conditions(relation: Relation, coins: np.ndarray, *, numbers: str, seed: tuple[str, ...]) -> tuple[str, ...]:
+    """Everything that the user must vouch for."""
     half = ""
     if 2 * int(coins.sum()) == len(coins) >= FEWEST_TO_WONDER:
         chance = float(binom.pmf(len(coins) // 2, len(coins), 0.5))
@@ -198,7 +200,7 @@ def _conditions(relation: Relation, coins: np.ndarray, *, numbers: str, seed: tu
 
 
 def _canaries(scores: ArrayLike, included: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Finite scores and their coins, or an error that says what is wrong."""
+    """Scores and coins, checked."""
     values, coins = np.asarray(scores), np.asarray(included)
     require("scores", values.ndim == 1 and len(values) > 0, "a non-empty vector", f"shape {values.shape}")
     require("scores", np.issubdtype(values.dtype, np.number), "an array of numbers", values.dtype)
@@ -215,7 +217,7 @@ def _canaries(scores: ArrayLike, included: ArrayLike) -> tuple[np.ndarray, np.nd
 
 
 def _count(coins: np.ndarray, pairs: tuple[tuple[int, int], ...], *, risk: float) -> tuple[Guesses, ...]:
-    """The right guesses of every pair, which share the risk; coins come from the highest score to the lowest."""
+    """Count the right guesses of every pair, which share the risk; coins are sorted from the highest score down."""
     top, bottom = ([0, *np.cumsum(side).tolist()] for side in (coins, ~coins[::-1]))
     return tuple(
         Guesses(

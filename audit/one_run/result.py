@@ -35,29 +35,29 @@ class OneRun:
     """
 
     guesses: tuple[Guesses, ...]
-    """Numbers of guesses fixed beforehand, by the user or by the claim; or chosen by revealed coins, per delta."""
+    """Numbers of guesses fixed by the user or by the claim, or chosen by revealed coins for each delta."""
     canaries: int
     included: int
     relation: Relation
     """What flipping one coin does to the training set."""
     risk: float
     seed: int
-    """Ordered tied scores, and drew the canaries whose coins were revealed first."""
+    """Seed that ordered tied scores, and drew the canaries whose coins were revealed first."""
     tied: int
-    """Canaries whose score another one shares."""
+    """Number of canaries that share their score with another."""
     conditions: tuple[str, ...]
     judgement: OneRunJudgement | None
     claim: Claim | None = None
-    """What was judged."""
+    """The judged claim."""
     report_delta: float = 0.0
-    """At which reports state epsilon: the claim's, or the declared one."""
+    """Delta at which reports state epsilon: the claim's, or the declared one."""
     known: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """What is known of the training beside its canaries; records keep it in their environment."""
+    """What is known of the training beside its canaries; stored in the environment of records."""
     name: str = "one training"
-    """What records and reports call it."""
+    """Name in records and reports."""
 
     def __repr__(self) -> str:
-        """What a session shows of it: the answer."""
+        """The answer in one line, as sessions show it."""
         judged = "" if self.judgement is None else f" {self.judgement.verdict};"
         epsilon = at_least(self.epsilon(self.report_delta))
         return (
@@ -67,12 +67,12 @@ class OneRun:
 
     @property
     def reason(self) -> str | None:
-        """Why the verdict is what it is; None where no claim was given."""
+        """The reason of the verdict; None if no claim was given."""
         return None if self.judgement is None else self.judgement.reason
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict on the claim; None where no claim was given."""
+        """The verdict on the claim; None if no claim was given."""
         return None if self.judgement is None else self.judgement.verdict
 
     def epsilon(self, delta: float) -> float:

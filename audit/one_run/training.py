@@ -17,13 +17,14 @@ from guarantees.vocabulary import Relation
 from mechanisms.pairs.coordinate_canaries import CoordinateCanaries, coordinate_canaries
 
 Training = Callable[[CoordinateCanaries], Iterable[ArrayLike]]
-"""Trains with the canaries that are in, and gives back what ``canaries.seen`` says of each step's noisy sum."""
+"""Trains with the included canaries, and yields ``canaries.seen`` of the noisy sum of every step."""
 FAR, SURE = 0.1, 5.0
-"""Share of the clipping norm, and standard errors, by which a canary's movement must differ to be told."""
+"""A canary's movement is reported as different if it differs by this share of the clipping norm and by so many
+standard errors."""
 
 
 class AnotherClipWarning(UserWarning):
-    """Canaries move the noisy sum by another length than ``clip=`` says."""
+    """Canaries move the noisy sum by another length than ``clip=`` implies."""
 
 
 @checked
@@ -118,7 +119,7 @@ def one_training(
 
 
 def _moved(steps: Iterable[ArrayLike]) -> np.ndarray:
-    """What all steps showed; an error where none moved anything, which noise never leaves so."""
+    """What all steps showed; an error if nothing moved, which cannot happen with noise."""
     seen = np.stack([np.asarray(step, float) for step in steps])
     if not seen.any():
         raise ValueError(
@@ -129,7 +130,7 @@ def _moved(steps: Iterable[ArrayLike]) -> np.ndarray:
 
 
 def _known(canaries: CoordinateCanaries, steps: int) -> dict[str, str]:
-    """What the training is known to have shown, and how its canaries were taken, if ``canaries.batches`` drew them."""
+    """What the auditor saw and, if ``canaries.batches`` drew the batches, how they were sampled."""
     known = {"auditor_saw": f"the noisy sum of every update ({steps:,} in all) in the coordinates of the canaries"}
     if len(canaries.drawn) == steps:
         rate = f"at rate {canaries.rate:g}" if canaries.rate < 1 else "that hold every canary that is in"
@@ -138,12 +139,13 @@ def _known(canaries: CoordinateCanaries, steps: int) -> dict[str, str]:
 
 
 def _warn_of_another_clip(canaries: CoordinateCanaries, seen: np.ndarray, clip: float) -> None:
-    due = min(canaries.length, clip)
+    """Warn if canaries move the noisy sum by another length than the clipping norm implies."""
+    expected = min(canaries.length, clip)
     moved, error = canaries.moved_by(seen)
-    if abs(moved - due) > max(FAR * due, SURE * error):
+    if abs(moved - expected) > max(FAR * expected, SURE * error):
         warnings.warn(
             f"a canary that joins moves the noisy sum by about {moved:.3g} (standard error {error:.2g}), and "
-            f"clip={clip:g} implies {due:g}. If the training clips at another norm, pass that norm; canaries.seen "
+            f"clip={clip:g} implies {expected:g}. If the training clips at another norm, pass that norm; canaries.seen "
             "takes the sum, not a mean. If neither is the reason, the training does not clip as stated. The bounds "
             "hold anyway and may prove less.",
             AnotherClipWarning,

@@ -1,4 +1,4 @@
-"""An audit that stops as soon as its claim is refuted, and whose answer is valid wherever it stops."""
+"""An audit that stops as soon as its claim is refuted, and is valid whenever it stops."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class Anytime(Policy):
         require("pilot_trials", pilot >= 20 and pilot % 2 == 0, "even and >= 20", pilot)
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
-        """The tests that share the wealth, those best for epsilon and delta after all planned trials among them.
+        """Fix the tests that share the wealth, including those best for epsilon and delta after all planned trials.
 
-        From a pilot the direction of the others is not known, so both are taken.
+        A pilot does not show the direction of the others, so that both are taken.
         """
         if curve is not None:
             candidates, spread, fit_trials = from_curve(curve), _from_theory(curve, self.thresholds), 0
@@ -83,12 +83,12 @@ class Anytime(Policy):
         return Test(cuts=self.settle(cuts, edges, budget), edges=edges, fit_trials=fit_trials, budget=budget)
 
     def budget(self, cuts: tuple[Cut, ...], goal: Goal) -> RiskBudget:
-        """Most of it on the verdict; the band is the points."""
+        """Spend most of the risk on the verdict; the band consists of the points."""
         del cuts
         return shared(goal.risk, (*TARGETS, "rest"), weights=STOPPING_WEIGHTS, on_band=0.0)
 
     def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
-        """Even shares of what questions other than the verdict and the numbers have."""
+        """Give every cut an even share of the risk that the verdict and the numbers leave."""
         del edges
         share = budget.points / len(cuts)
         return tuple(dataclasses.replace(cut, risk=share, on_alpha=0.5) for cut in cuts)
@@ -105,8 +105,8 @@ class Anytime(Policy):
     ) -> Tally:
         """Count both sides until the claim is refuted, the planned trials are drawn or the deadline has passed.
 
-        Looks come at trial numbers fixed beforehand (where bets change), so neither chunks nor interruptions change
-        the outcome. What a tally carries as its state is the wealth at the last look.
+        Looks come at trial numbers fixed beforehand (where bets change), so that neither chunks nor interruptions
+        change the outcome. The state of a tally is the wealth at the last look.
         """
         bets, share = anytime_test(goal.claim, tests=len(test.cuts)), test.budget.verdict
         done = start or _with(source.empty_tally(test.edges), bets.start())
@@ -128,21 +128,21 @@ class Anytime(Policy):
         return done
 
     def state_of(self, tally: Tally, test: Test) -> Mapping[str, Any]:
-        """The wealth, its counts read off the grid: only what it was at earlier looks is not known from there."""
+        """The wealth, computed from the counts where it follows from them; only earlier values are kept."""
         wealth, counts = _wealth(tally), error_counts(tally, test)
-        seen = {
+        from_counts = {
             "false_alarms": np.array([c.false_alarms for c in counts]),
             "misses": np.array([c.misses for c in counts]),
         }
         if wealth.refit_trials == tally.trials_per_side:
-            seen |= {f"refit_{name}": value for name, value in seen.items()}
-        own = dataclasses.replace(
-            wealth, trials=tally.trials_per_side, next_refit=refit_after(wealth.refit_trials), **seen
+            from_counts |= {f"refit_{name}": value for name, value in from_counts.items()}
+        state = dataclasses.replace(
+            wealth, trials=tally.trials_per_side, next_refit=refit_after(wealth.refit_trials), **from_counts
         )
-        return own.to_json()
+        return state.to_json()
 
     def judge(self, tally: Tally, test: Test, goal: Goal) -> Finding:
-        """The verdict where the audit stopped, by ``1 / largest e-value``, and the numbers at the last look.
+        """Judge where the audit stopped, by ``1 / largest e-value``, and prove the numbers at the last look.
 
         [docs/validity.md, sections 4 and 15] What would have been found is stated for the Clopper-Pearson rectangle at
         an even share of the tests, which needs more trials. Other questions are answered by limits that hold at all
@@ -156,29 +156,29 @@ class Anytime(Policy):
             return anytime_limits(counts, risks * (risk / risks.sum()))
 
         points = points_at(float(risks.sum()))
-        strongest, below = counts[int(np.argmax(wealth.refit_log_wealth))], refutes(points, goal.claim)
-        said = [
+        strongest, point_refutes = counts[int(np.argmax(wealth.refit_log_wealth))], refutes(points, goal.claim)
+        statements = [
             Against(
                 reason=_passed(budget.verdict),
                 p_value=float(AnytimeTest.p_value(wealth)),
                 risk=budget.verdict,
                 # The limits are another statement, which holds beside this one.
-                at=lambda: by_points(points, goal.claim) if below else by_counts(strongest, goal.claim),
-                proves="point" if below else "curve",
+                at=lambda: by_points(points, goal.claim) if point_refutes else by_counts(strongest, goal.claim),
+                proves="point" if point_refutes else "curve",
             ),
             against_points(points_at, goal.claim, risk=float(risks.sum())),
         ]
-        seen, spent = _last_look(wealth, test, goal)
+        last_counts, spent = _last_look(wealth, test, goal)
         # The e-value proves no excess, so that epsilon gets the whole share of a verdict that refuted the claim.
-        gained = {"epsilon": budget.verdict} if said[0].refutes else {}
+        passed_on = {"epsilon": budget.verdict} if statements[0].refutes else {}
         numbers = []
         for name, question in questions(goal.delta).items():
-            if name in share and seen:
-                tests, gain = tests_of(name, test, seen), gained.get(name, 0.0) * spent
-                said.append(against(goal.claim, tests, question, risk=share[name] * spent, passed_on=gain))
+            if name in share and last_counts:
+                tests, gain = tests_of(name, test, last_counts), passed_on.get(name, 0.0) * spent
+                statements.append(against(goal.claim, tests, question, risk=share[name] * spent, passed_on=gain))
                 numbers.append(prove(tests, question, risk=share[name] * spent, passed_on=gain))
         judgement = judge_statements(
-            tuple(said),
+            tuple(statements),
             goal.claim,
             risk=budget.risk,
             deciding=budget.verdict / len(test.cuts),
@@ -197,11 +197,12 @@ class Anytime(Policy):
 
 
 def _passed(share: float) -> str:
+    """The reason of a violation by the e-value."""
     return f"the e-value against the claim passed 1/risk = {1 / share:.4g}; the audit stopped there."
 
 
 def _last_look(wealth: Wealth, test: Test, goal: Goal) -> tuple[tuple[ErrorCounts, ...], float]:
-    """The counts at the last trial number fixed for a look, and the share of a number's risk that it has."""
+    """The counts at the last look, and the share of a number's risk that it has."""
     planned = looks(goal.trials_per_side)
     now = wealth.trials == planned[-1]
     trials = wealth.trials if now else wealth.refit_trials
@@ -216,10 +217,12 @@ def _last_look(wealth: Wealth, test: Test, goal: Goal) -> tuple[tuple[ErrorCount
 
 
 def _from_theory(curve: TradeOff, count: int) -> list[tuple[int, float, Rejects]]:
+    """Thresholds spread over an exact curve."""
     return [(0, float(t), "above") for t in spread_thresholds(curve, count)]
 
 
 def _from_pilot(pilot: tuple[np.ndarray, np.ndarray], count: int) -> list[tuple[int, float, Rejects]]:
+    """Thresholds spread over the scores of a pilot."""
     return [
         (member, float(t), rejects)
         for member, scores in enumerate(zip(pilot[0].T, pilot[1].T, strict=True))
@@ -231,31 +234,34 @@ def _from_pilot(pilot: tuple[np.ndarray, np.ndarray], count: int) -> list[tuple[
 def _cuts(
     candidates: Candidates, spread: list[tuple[int, float, Rejects]], goal: Goal, budget: RiskBudget
 ) -> tuple[Cut, ...]:
+    """The tests for single numbers, and those spread over the scores."""
     share = budget.shares
     # The numbers' own tests first, for the look after the last planned trial.
-    own = [
+    for_numbers = [
         choose(candidates, target, dataclasses.replace(goal, risk=share[target] / 2))
         for target in TARGETS
         if target != "verdict"
     ]
-    others = [
+    spread_cuts = [
         Cut(target="anytime", member=member, threshold=t, rejects=rejects, risk=0.0)
         for member, t, rejects in spread
         if np.isfinite(t)
     ]
     # float32 as the scores are; a spread one that coincides with another would only be one test counted twice
-    known: dict[tuple[int, float, Rejects], Cut] = {}
-    for cut in others:
+    distinct: dict[tuple[int, float, Rejects], Cut] = {}
+    for cut in spread_cuts:
         rounded = dataclasses.replace(cut, threshold=float(np.float32(cut.threshold)))
-        known.setdefault((rounded.member, rounded.threshold, rounded.rejects), rounded)
-    return (*own, *known.values())
+        distinct.setdefault((rounded.member, rounded.threshold, rounded.rejects), rounded)
+    return (*for_numbers, *distinct.values())
 
 
 def _with(tally: Tally, wealth: Wealth) -> Tally:
+    """The tally with a wealth as its state."""
     return dataclasses.replace(tally, state=wealth.to_json())
 
 
 def _wealth(tally: Tally) -> Wealth:
+    """The wealth that a tally carries."""
     if not tally.state:
         raise ValueError(
             "an anytime audit resumes only from progress that it reported itself, with the state of its test."
@@ -264,7 +270,7 @@ def _wealth(tally: Tally) -> Wealth:
 
 
 def _look(bets: AnytimeTest, wealth: Wealth, tally: Tally, test: Test) -> Wealth:
-    """Play the trials since the last look."""
+    """The wealth after betting on the trials since the last look."""
     trials = tally.trials_per_side - wealth.trials
     if trials == 0:
         return wealth

@@ -1,4 +1,4 @@
-"""Tests to choose among: spread over an exact curve or over fit scores, weighed by what they are expected to show."""
+"""Tests to choose among: spread over an exact curve or over fit scores, with what each is expected to show."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from guarantees.trade_off import TradeOff
 Objective = Callable[[np.ndarray, np.ndarray, Goal], np.ndarray]
 Objectives = dict[Target, Objective]
 ON_RARER = 0.85
-"""The part of its risk that a rectangle for epsilon spends on the rarer error."""
+"""Share of its risk that a rectangle for epsilon spends on the rarer error."""
 GRID_EDGES = 200
 PILOT_TRIALS = 1000
-"""Trials drawn and thrown away to lay out the grid of scores where no theory does."""
+"""Trials drawn and discarded to lay out the grid of scores where no theory does."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,35 +37,36 @@ class Candidates:
     below: np.ndarray
     alpha: np.ndarray
     beta: np.ndarray
-    """Rates by every account of them, (accounts, tests); the first is the one to expect."""
+    """Error rates under every estimate of them, shape (estimates, tests); the first is the expected one."""
 
     @property
     def members(self) -> int:
-        """Number of scores among whose tests there is a choice."""
+        """Number of scores that the tests use."""
         return int(self.member.max()) + 1
 
 
 def from_curve(curve: TradeOff) -> Candidates:
-    """Likelihood-ratio tests spread over the whole curve, into both tails; those of the same object are found once."""
-    return _from_same(_Same(curve))
+    """Likelihood-ratio tests spread over a whole curve, into both tails; computed once per curve object."""
+    return _from_identity(_ByIdentity(curve))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Same:
-    """A curve that equals itself alone: laws need not be hashable."""
+class _ByIdentity:
+    """A curve that equals only itself: laws need not be hashable."""
 
     curve: TradeOff
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.curve is other.curve
+        return isinstance(other, _ByIdentity) and self.curve is other.curve
 
     def __hash__(self) -> int:
         return id(self.curve)
 
 
 @functools.lru_cache(maxsize=8)
-def _from_same(same: _Same) -> Candidates:
-    curve = same.curve
+def _from_identity(identity: _ByIdentity) -> Candidates:
+    """The tests of a curve."""
+    curve = identity.curve
     thresholds = spread(curve)
     alpha, beta = curve.errors(thresholds)
     return Candidates(
@@ -138,30 +139,30 @@ def known_or_piloted(curve: TradeOff | None, fit_scores: FitScores) -> tuple[Can
 
 
 def grid(candidates: Candidates, cuts: tuple[Cut, ...] = ()) -> np.ndarray:
-    """Float32 edges for every member: spread over the candidates, with every cut among them."""
+    """Float32 edges for every member, spread over the candidates and including every cut."""
     rows = []
     for member in range(candidates.members):
         spread = np.unique(candidates.threshold[candidates.member == member].astype(np.float32))
         keep = np.unique(np.linspace(0, len(spread) - 1, GRID_EDGES).astype(int))
-        own = np.array([cut.threshold for cut in cuts if cut.member == member], np.float32)
-        rows.append(np.unique(np.concatenate([spread[keep], own])))
+        cut_edges = np.array([cut.threshold for cut in cuts if cut.member == member], np.float32)
+        rows.append(np.unique(np.concatenate([spread[keep], cut_edges])))
     width = max(len(row) for row in rows)
     # rows of a grid have one length: the last edge is repeated, which adds empty cells only
     return np.stack([np.pad(row, (0, width - len(row)), mode="edge") for row in rows])
 
 
 def choose(candidates: Candidates, target: Target, goal: Goal, objectives: Objectives | None = None) -> Cut:
-    """The candidate with the best expected outcome for one target, by default of the joint inversion.
+    """The candidate with the best expected outcome for one target, by default under joint inversion.
 
-    If two accounts of the rates differ, the mean of what they expect.
+    If two estimates of the rates differ, their expected outcomes are averaged.
     """
     objective = (JOINT_OBJECTIVES if objectives is None else objectives)[target]
-    (alpha, *others), (beta, *also) = candidates.alpha, candidates.beta
+    (alpha, *other_alphas), (beta, *other_betas) = candidates.alpha, candidates.beta
     value = np.maximum(objective(alpha, beta, goal), 0.0)
-    for a, b in zip(others, also, strict=True):
+    for a, b in zip(other_alphas, other_betas, strict=True):
         differ = (a != alpha) | (b != beta)
         value[differ] = (value[differ] + np.maximum(objective(a[differ], b[differ], goal), 0.0)) / 2
-    # where nothing can be shown every test is as good: take the one with the largest advantage
+    # ties, as where nothing can be shown, go to the test with the largest advantage
     best = int(np.argmax(value + 1e-9 * (1 - alpha - beta)))
     return Cut(
         target=target,
@@ -174,7 +175,7 @@ def choose(candidates: Candidates, target: Target, goal: Goal, objectives: Objec
 
 
 def _on_alpha(target: Target, alpha: float, beta: float) -> float:
-    """Epsilon depends on the rarer error alone: its rectangle spends most of the risk there. The others are even."""
+    """Share of the risk for the false-alarm rate: epsilon depends on the rarer error, the others on both."""
     if target != "epsilon":
         return 0.5
     return ON_RARER if alpha <= beta else 1 - ON_RARER
@@ -194,15 +195,19 @@ def _expected_limits(
 
 
 def _rectangle(question: Callable[[Goal], Question]) -> Objective:
+    """Expected bound on a number by rectangles."""
+
     def expected(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
-        asked = question(goal)
-        rarer = np.where(alpha <= beta, ON_RARER, 1 - ON_RARER) if asked.name == "epsilon" else 0.5
-        return asked.through(*_expected_limits(alpha, beta, goal, rarer)).mean(axis=(0, 1))
+        number = question(goal)
+        rarer = np.where(alpha <= beta, ON_RARER, 1 - ON_RARER) if number.name == "epsilon" else 0.5
+        return number.through(*_expected_limits(alpha, beta, goal, rarer)).mean(axis=(0, 1))
 
     return expected
 
 
 def _joint(question: Callable[[Goal], Question]) -> Objective:
+    """Expected bound on a number by joint inversion."""
+
     def expected(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
         trials = goal.trials_per_side, goal.trials_per_side
         return expected_bound(alpha, beta, question(goal), trials=trials, risk=goal.risk)

@@ -1,4 +1,4 @@
-"""Every policy that a suite can name, one line each, and the one that is taken where none is named."""
+"""Every policy that a suite can name, and the default."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from audit.policies.reused import Reused
 from guarantees.trade_off import TradeOff
 
 FEWEST = 20
-"""Fit trials of a split, however few are judged."""
+"""Fewest fit trials of a split."""
 _ALL: tuple[type[Policy], ...] = (
     Anytime,
     Fixed,
@@ -20,14 +20,15 @@ _ALL: tuple[type[Policy], ...] = (
 POLICIES: dict[str, type[Policy]] = {policy.kind: policy for policy in _ALL}
 """Policies by their kind, the name that suites and records use."""
 RECORDED: dict[str, type[Policy]] = {**POLICIES, Reused.kind: Reused}
-"""The same and the one that only `run --like` makes."""
+"""Policies that a record may name: these, and the one that only `run --like` makes."""
 
 
 def default_policy(curve: TradeOff | None, trials: int, *, costly: bool = False) -> Policy:
-    """From theory where the distinguisher knows its curve, otherwise on a split of a tenth of the trials or so.
+    """From theory if the distinguisher knows its curve, otherwise a split of about a tenth of the trials.
 
-    Few trials are split less finely: at least 1000 of them choose the test, but a third of what is judged, or 100.
-    Where trials are ``costly``, as those of foreign code may be, half of what is judged does if that is less than 100.
+    Few trials are split less finely: at least 1000 choose the test, unless that is more than a third of those judged;
+    then a third, or 100. If trials are ``costly``, as foreign code may be, half of those judged are enough, if that is
+    less.
     """
     if curve is not None:
         return FromTheory()

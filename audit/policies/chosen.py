@@ -27,7 +27,7 @@ from guarantees.trade_off import TradeOff
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Chosen(ByMethod):
-    """One threshold for each target, however it is chosen."""
+    """A policy with one threshold for each target."""
 
     targets: tuple[Target, ...] = TARGETS
     method: Method = "joint"
@@ -39,21 +39,21 @@ class _Chosen(ByMethod):
 
     @property
     def stated(self) -> tuple[Target, ...]:
-        """What a threshold is chosen for."""
+        """The targets that thresholds are chosen for."""
         return self.targets
 
     def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
-        """As of one cut for each target: without one of them the others would have more of the risk."""
+        """Give each cut its share; there must be one for each target, or the others would get more of the risk."""
         targets = tuple(cut.target for cut in cuts)
         require("the targets of the cuts", targets == self.targets, f"{self.targets}", targets)
         return super().settle(cuts, edges, budget)
 
     def aimed_at(self, target: Target) -> Self:
-        """The whole risk on one target."""
+        """The policy with the whole risk on one target."""
         return dataclasses.replace(self, targets=(target,))
 
     def best(self, candidates: Candidates, goal: Goal, *, fit_trials: int) -> Test:
-        """The best candidate for every target at its share of the risk: even ones for rectangles."""
+        """The test with the best candidate for every target at its share of the risk; even shares for rectangles."""
         targets, joint, budget = self.targets, self.method == "joint", self.budget((), goal)
         share = budget.shares if joint else dict.fromkeys(targets, even_share(goal.risk, len(targets)))
         objectives = JOINT_OBJECTIVES if joint else RECTANGLE_OBJECTIVES
@@ -88,7 +88,7 @@ class FromTheory(_Chosen):
     kind: str = "from_theory"
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
-        """A threshold for every target, the best on the distinguisher's exact curve."""
+        """Choose the best threshold for every target on the distinguisher's exact curve."""
         if curve is None:
             raise ValueError(
                 "a threshold from theory needs a distinguisher whose exact curve is known (likelihood_ratio on "
@@ -131,6 +131,6 @@ class Split(_Chosen):
         )
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
-        """A threshold for every target, the best on the fit trials; a known curve is not used."""
+        """Choose the best threshold for every target on the fit trials; a known curve is not used."""
         fit = fit_scores(self.fit_trials)
         return self.best(from_fit(*fit), goal, fit_trials=2 * len(fit[0]))

@@ -1,4 +1,4 @@
-"""Thresholds that the user names."""
+"""Thresholds that the user states."""
 
 from __future__ import annotations
 
@@ -44,19 +44,20 @@ class Fixed(ByMethod):
         require("thresholds", bool(np.isfinite(self.thresholds).all()), "finite", self.thresholds)
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
-        """The thresholds, for every member; theory or a pilot only lays out the grid around them."""
+        """Fix the thresholds for every member; theory or a pilot only lays out the grid around them."""
         candidates, fit_trials = known_or_piloted(curve, fit_scores)
         edges, budget = grid(candidates, self._cuts(candidates.members)), self.budget((), goal)
         return Test(cuts=self.settle((), edges, budget), edges=edges, fit_trials=fit_trials, budget=budget)
 
     def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
-        """Every threshold of every member, whichever of them a record holds."""
+        """Give every threshold of every member its share, whichever of them a record has."""
         del cuts
         return super().settle(self._cuts(len(edges)), edges, budget)
 
     def _cuts(self, members: int) -> tuple[Cut, ...]:
+        """A cut for every threshold and member."""
         return tuple(
-            Cut(target=ANY_TARGET, member=m, threshold=float(np.float32(t)), rejects="above", risk=0.0)
-            for m in range(members)
-            for t in self.thresholds
+            Cut(target=ANY_TARGET, member=member, threshold=float(np.float32(threshold)), rejects="above", risk=0.0)
+            for member in range(members)
+            for threshold in self.thresholds
         )

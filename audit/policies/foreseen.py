@@ -1,4 +1,4 @@
-"""What is known before the first trial: that without a violation so few of them can decide nothing."""
+"""Foresee before the first trial that so few can decide nothing unless a violation is found."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from audit.verdict.judgement import conclude
 
 
 def too_few(rule: Policy, goal: Goal) -> str | None:
-    """How many trials it takes, where without a violation these can only end inconclusive; None where it is not known.
+    """Say how many trials are needed if these can only end inconclusive without a violation; None if they are enough.
 
-    That follows from claim, trials and risk where the joint test decides, and judging uses what is found out here. The
-    power of fewer than ``FEW_TRIALS`` takes seconds to find: they are too few where these, and a quarter more, are.
+    It follows from claim, trials and risk if the joint test decides, and judging uses what is computed here. The power
+    of fewer than ``FEW_TRIALS`` takes seconds to compute: they are too few if these, and a quarter more, are. None also
+    for policies without a verdict by the joint test.
     """
     share = 0.0 if rule.stops_early else rule.budget((), goal).verdict
     if share == 0:

@@ -1,4 +1,4 @@
-"""The thresholds and the grid of an earlier audit, so that two audits have a test in common."""
+"""Reuse the thresholds and the grid of an earlier audit, so that two audits share a test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from guarantees.trade_off import TradeOff
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Reused(ByMethod):
-    """A test that an earlier audit fixed. Its trials were others, so it is fixed before these."""
+    """A test that an earlier audit fixed on other trials, and so before these."""
 
     cuts: tuple[Cut, ...]
     edges: np.ndarray
@@ -30,18 +30,18 @@ class Reused(ByMethod):
 
     @property
     def stated(self) -> tuple[Target, ...]:
-        """What the cuts were fixed for; what was fixed for nothing in particular states the usual."""
+        """The targets that the cuts were fixed for, or the default ones if there is a cut for any target."""
         named = {cut.target for cut in self.cuts}
         return TARGETS if ANY_TARGET in named else tuple(t for t in (*TARGETS, "mu") if t in named)  # type: ignore[misc]
 
     def fix(self, curve: TradeOff | None, fit_scores: FitScores, goal: Goal) -> Test:
-        """The cuts as they are, at even shares of this audit's risk, or with what other questions leave."""
+        """Fix the same cuts, at even shares of this audit's risk or of what other questions leave."""
         budget = self.budget((), goal)
         cuts = self.settle((), self.edges, budget)
         return Test(cuts=cuts, edges=self.edges, fit_trials=0, budget=budget)
 
     def settle(self, cuts: tuple[Cut, ...], edges: np.ndarray, budget: RiskBudget) -> tuple[Cut, ...]:
-        """All of its cuts, whichever of them a record holds."""
+        """Give all cuts their shares, whichever of them a record has."""
         del cuts
         return super().settle(self.cuts, edges, budget)
 

@@ -1,4 +1,4 @@
-"""How much less noise than a claim about sampled batches promises so many trials find at best, as a multiplier."""
+"""How much less noise than a claim about sampled batches promises the trials can find at best, as a multiplier."""
 
 from __future__ import annotations
 
@@ -22,41 +22,42 @@ from guarantees.trade_off import TradeOff, compose
 from guarantees.vocabulary import PAIR_RELATIONS, Relation
 
 CLAIMS = ("subsampled_gaussian", "poisson_training", "opacus_claim", "jax_privacy_claim")
-"""Claims whose parameters say at which rate and with how much noise Poisson batches are released."""
+"""Claims whose parameters state the rate and the noise of Poisson batches."""
 SHARES = (0.97, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02)
-"""Of the claimed noise, tried in turn until one is found; then halved between so often:"""
+"""Shares of the claimed noise that are tried in turn until one is found."""
 HALVINGS = 4
+"""Number of halvings between two of these."""
 HIDES_NOTHING = 0.99
-"""Of the advantage without any noise: a claim that allows as much has noise in name only."""
+"""Share of the advantage without any noise from which on a claim has noise in name only."""
 TOLERANCE = 1e-3
 POINTS = 2**16
-"""Of the lattice on which the steps of a training are composed: it moves what is found by less than a halving."""
+"""Points of the lattice on which the steps of a training are composed; its error is less than a halving."""
 AT_BEST = "with the best score and threshold, where all other records have gradients of zero"
-"""Where so much noise is found: a learned score may find less, and other records' gradients may hide it."""
+"""Conditions under which so much noise is found: a learned score may find less, and other gradients may hide it."""
 LARGE_LOSSES = np.geomspace(1e-3, 500.0, 60)
-"""Thresholds for the largest loss of a step beside those of its levels."""
+"""Thresholds for the largest loss of a step, beside those at its levels."""
 LEVELS = np.concatenate([tail := np.logspace(-7, np.log10(0.5), 60), 1 - tail[-2::-1]])
-"""False-alarm rates among which the leaky mechanism's best test is looked for."""
+"""False-alarm rates among which the best test of the leaky mechanism is sought."""
 COARSE = 8
-"""Of these one in so many is asked first."""
+"""Every so many levels are tried first."""
 
 
 class Described(Protocol):
-    """A claim or what a record keeps of it."""
+    """A claim, or the part of a record that describes it."""
 
     @property
     def name(self) -> str:
-        """The constructor that made it."""
+        """Its constructor."""
         ...
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What that was given."""
+        """Arguments of the constructor."""
         ...
 
     @property
     def times(self) -> int:
-        """How often it was composed."""
+        """How often it is composed with itself."""
         ...
 
 
@@ -71,18 +72,18 @@ class Sampled:
     group: int
 
     def missed(self, noise_multiplier: float) -> Array:
-        """Miss rates at ``LEVELS`` with this noise of the better of two tests of all steps: the best misses no more."""
+        """Miss rates at ``LEVELS`` of the better of two tests with this noise; the best test misses no more."""
         together, largest = self._tests(noise_multiplier)
         return np.minimum(np.asarray(together.beta(LEVELS), float), largest)
 
     def leaks(self, noise_multiplier: float, *, delta: float) -> float:
-        """An epsilon that these tests show with this noise, at most the true one."""
+        """A lower bound on epsilon with this noise, shown by these tests."""
         together, largest = self._tests(noise_multiplier)
         shown = np.log(np.maximum(1 - largest - delta, LEVELS) / LEVELS)
         return max(float(together.epsilon(delta)), float(shown.max()))
 
     def surely_leaks(self, noise_multiplier: float) -> TradeOff:
-        """The curve of what all steps surely leak with this noise."""
+        """A curve of what all steps certainly leak with this noise."""
         return self._tests(noise_multiplier)[0]
 
     def one_step(self, noise_multiplier: float) -> TradeOff:
@@ -93,53 +94,53 @@ class Sampled:
         return group_law(rate=self.rate, noise_multiplier=noise_multiplier, group=self.group, relation=self.relation)
 
     def _tests(self, noise_multiplier: float) -> tuple[TradeOff, Array]:
-        """The curve of what all steps surely leak, and miss rates at ``LEVELS`` of the largest loss of a step.
+        """A curve of what all steps certainly leak, and miss rates at ``LEVELS`` of the largest loss of a step.
 
-        With rare batches and little noise the largest loss is nearly all there is, and no feasible lattice for the
-        first keeps the many small losses beside it: all that is sure may then be nothing.
+        With rare batches and little noise nearly all is in the largest loss, and no feasible lattice for the first
+        keeps the many small losses beside it: it may then show nothing.
         """
         law = self._law(noise_multiplier)
         composed = compose([(TradeOff(law), self.steps)], tolerance=TOLERANCE, most_points=POINTS)
         certificate = composed.certificate
-        sure = composed if certificate is None or certificate.leaked is None else TradeOff(certificate.leaked)
-        # a threshold that is rounded has another level than the one it was asked for
+        certain = composed if certificate is None or certificate.leaked is None else TradeOff(certificate.leaked)
+        # the levels of rounded thresholds differ from those intended, so both are computed from the law
         thresholds = np.append(law.threshold(-np.expm1(np.log1p(-LEVELS) / self.steps)), LARGE_LOSSES)
-        of_a_step = law.tails(np.sort(thresholds)[::-1])
-        alarms, missed = 1 - of_a_step.without_below**self.steps, of_a_step.with_below**self.steps
-        return sure, np.interp(LEVELS, [0.0, *alarms, 1.0], [1.0, *missed, 0.0])
+        step_tails = law.tails(np.sort(thresholds)[::-1])
+        alarms, missed = 1 - step_tails.without_below**self.steps, step_tails.with_below**self.steps
+        return certain, np.interp(LEVELS, [0.0, *alarms, 1.0], [1.0, *missed, 0.0])
 
     @property
     def never_drawn(self) -> float:
-        """Probability that none of the records that differ is in any batch: what is missed without any noise."""
+        """Probability that none of the differing records is ever drawn: the miss rate without noise."""
         return (1 - self.rate) ** (self.steps * self.group)
 
     def hides_nothing(self, advantage: float) -> bool:
-        """Whether a promised advantage is nearly that of releases without any noise, which no count tells from it."""
+        """Whether a promised advantage is so close to that without noise that no count tells them apart."""
         return advantage >= HIDES_NOTHING * (1 - self.never_drawn)
 
 
 def sampled(claim: Described) -> Sampled | None:
-    """What a claim says about batches and noise; None where it says neither, or not in these words."""
-    told = claim.parameters
+    """Rate, noise and steps of a claim about sampled batches; None if it states none, or in other words."""
+    parameters = claim.parameters
     if claim.name == "claim_from_history":
         return _of_history(claim)
-    rate, noise = told.get("rate", told.get("sample_rate")), told.get("noise_multiplier")
-    relation = told.get("relation", "add_remove")
+    rate, noise = parameters.get("rate", parameters.get("sample_rate")), parameters.get("noise_multiplier")
+    relation = parameters.get("relation", "add_remove")
     if claim.name not in CLAIMS or not rate or not noise or relation not in PAIR_RELATIONS:
         return None
-    if told.get("sampler", "poisson") != "poisson":
+    if parameters.get("sampler", "poisson") != "poisson":
         return None
     return Sampled(
         rate=float(rate),
         noise_multiplier=float(noise),
-        steps=int(told.get("steps", 1)) * claim.times,
+        steps=int(parameters.get("steps", 1)) * claim.times,
         relation=relation,
-        group=int(told.get("group", 1)),
+        group=int(parameters.get("group", 1)),
     )
 
 
 def _of_history(claim: Described) -> Sampled | None:
-    """Of an accountant's history: None where its entries differ in noise or rate."""
+    """Sampling of a claim from an accountant's history; None if its entries differ in noise or rate."""
     history = claim.parameters["history"]
     kinds = {(float(noise), float(rate)) for noise, rate, _ in history}
     if len(kinds) > 1:
@@ -157,10 +158,10 @@ def _of_history(claim: Described) -> Sampled | None:
 def most_noise_found(
     claim: Claim, *, trials_per_side: int, risk: float, test: TestKind, enough: float = POWER
 ) -> float | None:
-    """Largest noise multiplier below the claimed one that the best threshold finds with ``enough`` power.
+    """The largest noise multiplier below the claimed one that the best threshold finds with ``enough`` power.
 
-    Nearly, from below, to about a hundredth of the claimed one. 0: only releases without any noise are found; None: not
-    even these, or the claim is not about sampled batches.
+    From below, to about a hundredth of the claimed one. 0: only releases without any noise are found; None: not even
+    these, or the claim is not about sampled batches.
     """
     promised = sampled(claim)
     if promised is None:
@@ -188,10 +189,10 @@ def most_noise_found(
 
 
 def misses_half(claim: Claim, noise: float | None, *, delta: float) -> bool:
-    """Whether half of the promised noise would be missed, although that leaks no less than a moderate leak does.
+    """Whether half of the promised noise would be missed, although that leaks at least as much as a moderate leak.
 
-    ``noise`` is what ``most_noise_found`` says. Where the claim is so small that even half of its noise leaks less
-    (``power.moderate``), nothing is missed that matters.
+    ``noise`` is the result of ``most_noise_found``. If the claim is so small that even half of its noise leaks less
+    (``power.moderate``), nothing that matters is missed.
     """
     promised, wanted = sampled(claim), moderate(claim, delta=delta).epsilon
     if promised is None or wanted is None or (noise is not None and noise >= promised.noise_multiplier / 2):
@@ -207,10 +208,10 @@ def misses_half(claim: Claim, noise: float | None, *, delta: float) -> bool:
 
 
 def trials_that_find(claim: Claim, *, half: bool, risk: float, test: TestKind, more_than: int) -> int | None:
-    """Fewest trials, both sides together, that find half of the noise, or else releases without any.
+    """The fewest trials (both sides) that find half of the noise or, without ``half``, releases with no noise.
 
-    None where no feasible number does. To two per cent, looked for above ``more_than`` per side, for a claim about
-    sampled batches.
+    None if no feasible number does. To two per cent, searched above ``more_than`` per side, for a claim about sampled
+    batches.
     """
     promised = sampled(claim)
     if promised is None:
@@ -235,7 +236,7 @@ def trials_that_find(claim: Claim, *, half: bool, risk: float, test: TestKind, m
 
 
 def _largest(found_with: Callable[[float], bool]) -> float:
-    """The largest share of the noise that is found, from below; 0 where none of those tried is."""
+    """The largest share of the noise that is found, from below; 0 if none of those tried is."""
     high = 1.0
     for low in SHARES:
         if found_with(low):
@@ -250,22 +251,22 @@ def _largest(found_with: Callable[[float], bool]) -> float:
 
 
 def in_its_place(noise: float, promised: Sampled) -> str:
-    """A noise multiplier that is found at best, two digits and rounded down, in the place of the promised one."""
-    told = f"{promised.noise_multiplier:g}"
+    """Say which noise multiplier is found in place of the promised one, in two digits, rounded down."""
+    place = f"in place of {promised.noise_multiplier:g} {AT_BEST}"
     if noise == 0:
-        return f"a noise multiplier of 0 in place of {told} {AT_BEST}"
+        return f"a noise multiplier of 0 {place}"
     unit = 10.0 ** (math.floor(math.log10(noise)) - 1)
-    return f"a noise multiplier of {math.floor(noise / unit + 1e-9) * unit:g} or less in place of {told} {AT_BEST}"
+    return f"a noise multiplier of {math.floor(noise / unit + 1e-9) * unit:g} or less {place}"
 
 
 def told_in(reason: str) -> str | None:
-    """What ``in_its_place`` says in a record's reason; None where it says nothing."""
+    """Find the clause of ``in_its_place`` in a record's reason; None if it is not there."""
     found = re.search(r"a noise multiplier of \S+(?: or less)? in place of [^\s,]+", reason)
     return None if found is None else f"{found[0]} {AT_BEST}"
 
 
 def in_so_many_runs(power: float) -> str:
-    """How often a leak is found that counts as found."""
+    """Say in how many runs a leak is found, for this power."""
     return f"in {10 * power:g} of 10 runs" if (10 * power).is_integer() else f"in {100 * power:g} of 100 runs"
 
 
@@ -278,13 +279,13 @@ def is_found(
     risk: float,
     enough: float = POWER,
 ) -> bool:
-    """Whether some level's power is ``enough``, given the miss rates at ``LEVELS``.
+    """Whether the power at some level is ``enough``, given the miss rates at ``LEVELS``.
 
-    Power rises and falls once, so around the best of a few levels more are looked at.
+    Power has a single peak, so that only levels around the best of a few are computed.
     """
     power = test(claim, trials_per_side=trials_per_side, risk=risk)
     if test is jointly_refuting:
-        # which asks for all levels at once
+        # it computes all levels at once
         return bool(np.max(power(LEVELS, missed)) >= enough)
     few = np.arange(0, len(LEVELS), COARSE)
     powers = power(LEVELS[few], missed[few])

@@ -22,28 +22,33 @@ from guarantees.numerics.search import crossing
 from guarantees.trade_off import TradeOff
 
 MOST_TRIALS = 2**30
+"""Most trials per side that are considered feasible."""
 TV_EXCESS = 0.1
+"""Advantage above the claim that counts as moderate."""
 EPSILON_FACTOR = 1.5
+"""Factor on the claimed epsilon that counts as moderate."""
 OF_THE_ROOM = 0.5
-"""No advantage above the claim counts as moderate that takes more than this part of the misses that it leaves."""
+"""Largest share of the misses that the claim leaves which an advantage of moderate size may take."""
 GROUPS = 400
-"""Numbers of false alarms that are summed over."""
+"""Number of groups of false-alarm counts in a sum."""
 POWER = 0.8
+"""Power at which a leak counts as found."""
 ONE_BY_ONE = (2,) * 14
 TOGETHER = (16, 32, 32)
-"""Parts into which the steps of a search divide what is left, to a ten-thousandth: one test or many at a time."""
+"""Numbers of parts into which successive search steps divide the range, to a ten-thousandth in all; ONE_BY_ONE tests
+one value a step."""
 THIRDS = 20
-"""Cut off one after the other, a range is a three-thousandth of itself."""
+"""Number of times that a third of a range is cut off, which leaves a three-thousandth."""
 TINY = 1e-300
 BENDS = 256
 
 
 Power = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Of tests with these false-alarm and miss rates."""
+"""Power of tests as a function of their false-alarm and miss rates."""
 
 
 class TestKind(Protocol):
-    """A kind of test: given a claim, a size and a risk, its power as a function of its error rates."""
+    """A kind of test: power as a function of error rates, given a claim, a number of trials and a risk."""
 
     __name__: str
 
@@ -81,7 +86,7 @@ class Moderate:
 
 
 def moderate(claim: Claim, *, delta: float) -> Moderate:
-    """The leaks that an audit of this claim must be able to find."""
+    """Leaks of moderate size, which an audit of this claim must be able to find."""
     claimed = claim.epsilon_range(delta).promised
     pure = claim.law.smallest_delta == 0 and np.isfinite(claim.epsilon_range(0.0).promised)
     if pure or not np.isfinite(claimed):
@@ -91,20 +96,20 @@ def moderate(claim: Claim, *, delta: float) -> Moderate:
 
 
 def _more_advantage(epsilon: float, delta: float) -> float:
-    """Epsilon of the Gaussian mechanism whose advantage is 0.1 above that of the one with this epsilon; 0 if none."""
+    """Epsilon of the Gaussian mechanism with 0.1 more advantage than the one with this epsilon; 0 if there is none."""
     (noise,) = noise_at(np.array([epsilon]), delta)
     advantage = 1 - 2 * ndtr(-0.5 / noise) + TV_EXCESS
     return float(TradeOff(GaussianLaw(mu=2 * ndtri((1 + advantage) / 2))).epsilon(delta)) if advantage < 1 else 0.0
 
 
 def noise_at(epsilon: np.ndarray, delta: float) -> np.ndarray:
-    """The noise multipliers 1 / mu of the Gaussian mechanisms that have these epsilons at a delta."""
+    """Noise multipliers 1 / mu of the Gaussian mechanisms with these epsilons at a delta."""
     return _noise_at(tuple(epsilon.tolist()), delta)
 
 
 @functools.lru_cache(maxsize=256)
 def _noise_at(epsilons: tuple[float, ...], delta: float) -> np.ndarray:
-    """The same; a search for a number of trials asks for the same epsilons at each of them."""
+    """Cached noise multipliers: a search for a number of trials needs the same ones at each number."""
     epsilon = np.array(epsilons, float)
 
     # the tails themselves, not Claims, in 1 / mu, which they fall with
@@ -119,7 +124,7 @@ def _noise_at(epsilons: tuple[float, ...], delta: float) -> np.ndarray:
 def refutation_power(claim: Claim | TradeOff, *, alpha: float, beta: float, trials_per_side: int, risk: float) -> float:
     """Probability that a test with these error rates refutes the claim.
 
-    The rectangle refutes iff misses <= M(false alarms), so it is one sum of a pmf times a cdf.
+    The rectangle refutes iff misses <= M(false alarms), so that it is one sum of a pmf times a cdf.
     """
     n = trials_per_side
     low, high = binom.ppf([1e-9, 1 - 1e-9], n, alpha).astype(int)
@@ -135,21 +140,21 @@ def refutation_power(claim: Claim | TradeOff, *, alpha: float, beta: float, tria
 
 
 def left_errors(claim: Claim) -> tuple[float, float]:
-    """False alarms and misses that the claim leaves to the best attack: the advantage that it allows is 1 less both."""
+    """False alarms and misses of the best attack that the claim allows: its advantage is 1 less both."""
     alpha, beta = (float(np.squeeze(rate)) for rate in one_pair(claim.curve).errors(0.0))
     return alpha, beta
 
 
 def advantage_alternatives(claim: Claim) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """From advantages above the claim's to the error rates, of all that have them, at which they are hardest to see.
+    """A function from advantages above the claim to the error rates with that advantage that are hardest to detect.
 
-    There the farthest line of the claim lies fewest deviations of the counts away. That number is quasiconvex along
-    the rates of one advantage (a linear gap over a concave deviation, largest over the lines): thirds are cut off.
-    At a corner of the claim both rates fall; fewer misses alone would show e to the epsilon times as much.
+    There the farthest line of the claim is fewest deviations of the counts away. That number is quasiconvex along the
+    rates of one advantage (a linear gap over a concave deviation, largest over the lines): thirds are cut off. At a
+    corner of the claim both rates fall; fewer misses alone would show e to the epsilon times as much.
     """
     lines, left = tabulate(claim), sum(left_errors(claim))
     slope, which, times = np.unique(lines.slope, return_index=True, return_counts=True)
-    # straight parts of the claim, and of the lines along its bends so many that their number hardly matters
+    # all straight parts of the claim, and enough of the lines along its bends
     some = (times > 1) | (np.arange(len(slope)) % -(-len(slope) // BENDS) == 0)
     slope, height = slope[some], (lines.y + lines.slope * lines.x)[which[some]]
 
@@ -172,7 +177,7 @@ def advantage_alternatives(claim: Claim) -> Callable[[np.ndarray], tuple[np.ndar
 
 
 def gaussian_alternatives(goal: Goal) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """From epsilons to the most telling points of the Gaussian mechanisms that have them at the goal's delta."""
+    """A function from epsilons to the most telling points of the Gaussian mechanisms with them at the goal's delta."""
     alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 40), 1 - tail[-2::-1]])
     level, rate = ndtri(alpha), refutation_rates(alpha, goal)
 
@@ -185,16 +190,16 @@ def gaussian_alternatives(goal: Goal) -> Callable[[np.ndarray], tuple[np.ndarray
 
 
 def refutation_rate(alpha: np.ndarray, beta: np.ndarray, goal: Goal) -> np.ndarray:
-    """Exponent at which trials refute the claim: the KL distance of (alpha, beta) from its curve.
+    """Rate at which trials refute the claim: the KL distance of (alpha, beta) from its curve.
 
-    Negative where the point does not lie below the curve. Rates are moved towards 1/2 by one error, what one can
-    still hope to show with this many trials.
+    Negative if the point is not below the curve. Rates are moved towards 1/2 by one error, which is what this many
+    trials can still show.
     """
     return refutation_rates(alpha, goal)(beta)
 
 
 def refutation_rates(alpha: np.ndarray, goal: Goal) -> Callable[[np.ndarray], np.ndarray]:
-    """The same for many miss rates at the same false-alarm rates: what depends on these is found once."""
+    """A function from miss rates to ``refutation_rate`` at fixed false-alarm rates, whose part is computed once."""
     n = goal.trials_per_side
     a = (n * alpha + 1) / (n + 2)
     tail = np.logspace(-8, np.log10(0.5), 150)
@@ -216,11 +221,12 @@ def refutation_rates(alpha: np.ndarray, goal: Goal) -> Callable[[np.ndarray], np
 
 
 def _kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """Kullback-Leibler distance of two coins."""
     return rel_entr(p, q) + rel_entr(1 - p, 1 - q)
 
 
 def refuting(claim: Claim | TradeOff, *, trials_per_side: int, risk: float) -> Power:
-    """The power of the rectangle as a function of tests' error rates."""
+    """Power of the rectangle as a function of error rates."""
 
     def power(alpha: np.ndarray, beta: np.ndarray) -> np.ndarray:
         found = [
@@ -241,11 +247,10 @@ def detectable(
     test: TestKind | None = None,
     at_once: tuple[int, ...] = ONE_BY_ONE,
 ) -> Detectable:
-    """Smallest leaks found with power 0.8, and whether those of moderate size are among them.
+    """The smallest leaks found with power 0.8, and whether those of moderate size are among them.
 
-    ``test`` is the kind of test that decides; by default the rectangle.
-    ``at_once`` says into how many parts each step of a search divides what is left: many where power is found for many
-    tests in the time that it takes for one.
+    ``test`` is the kind of test that decides, by default the rectangle. ``at_once`` says into how many parts each
+    search step divides the range: many if the power of many tests takes no longer than that of one.
     """
     test = test or refuting
     power = test(claim, trials_per_side=trials_per_side, risk=risk)
@@ -264,7 +269,7 @@ def detectable(
         ends = ((0.0, room), (claimed, 2 * claimed + 10.0))
         return all(leak is None or low <= leak <= high for leak, (low, high) in zip(found, ends, strict=True))
 
-    # all that both searches see of the claim is its lines and where they begin
+    # the searches use nothing of the claim but its lines and where they begin
     lines = tabulate(claim)
     decided_by = (lines.x, lines.y, lines.slope, room, claimed, delta, trials_per_side, risk, at_once)
     tv, epsilon = kept(f"the smallest leaks, {test.__name__}", decided_by, searched, holds=between, package="audit")
@@ -277,7 +282,7 @@ def detectable(
 
 
 def _leaking(claim: Claim, *, delta: float, trials_per_side: int, power: Power) -> Callable[[np.ndarray], np.ndarray]:
-    """The power against Gaussian mechanisms, as a function of their epsilons."""
+    """Power against Gaussian mechanisms, as a function of their epsilons."""
     leak = gaussian_alternatives(Goal(claim=claim, delta=delta, trials_per_side=trials_per_side, risk=0.05))
     return lambda epsilons: power(*leak(epsilons))
 
@@ -285,9 +290,9 @@ def _leaking(claim: Claim, *, delta: float, trials_per_side: int, power: Power) 
 def is_conclusive(
     claim: Claim, *, delta: float, trials_per_side: int, power: Power, wanted: Moderate | None = None
 ) -> bool:
-    """What ``detectable`` says of moderate leaks, one by one, in a tenth of the time: the smallest is not found out.
+    """Whether a leak of moderate size is found, as ``detectable`` says, in a tenth of the time.
 
-    ``wanted`` are those leaks, where the caller knows them already.
+    ``wanted`` are those leaks, if the caller knows them; the smallest leak that is found is not computed.
     """
     hardest, room = advantage_alternatives(claim), sum(left_errors(claim))
     wanted = wanted or moderate(claim, delta=delta)
@@ -301,7 +306,7 @@ def is_conclusive(
 
 
 def _at_most(power: Callable[[np.ndarray], np.ndarray], low: float, high: float, most: float) -> bool:
-    """Whether ``_smallest``, one by one, ends at ``most`` or below: as power grows, the last value up to it tells."""
+    """Whether ``_smallest`` would end at ``most`` or below: as power grows, the last value up to it decides."""
     cells = math.prod(ONE_BY_ONE)
     cell = cells if most >= high else math.floor((most - low) / (high - low) * cells)
     return cell > 0 and bool(power(np.array([low + (high - low) * cell / cells]))[0] >= POWER)
@@ -310,11 +315,11 @@ def _at_most(power: Callable[[np.ndarray], np.ndarray], low: float, high: float,
 def _smallest(
     power: Callable[[np.ndarray], np.ndarray], low: float, high: float, at_once: tuple[int, ...]
 ) -> float | None:
-    """Smallest value with power >= POWER, to a ten-thousandth of the range (power grows with the leak)."""
+    """The smallest value with power >= POWER, to a ten-thousandth of the range; None if none has (power grows)."""
     found = None
     for parts in at_once:
         between = np.linspace(low, high, parts + 1)
-        # the end is asked once
+        # the power at the end is computed once
         enough = power(between[1:] if found is None else between[1:-1]) >= POWER
         enough = enough if found is None else np.append(enough, True)
         if not enough[-1]:
@@ -326,9 +331,9 @@ def _smallest(
 
 
 def trials_needed(claim: Claim, *, delta: float, risk: float, test: TestKind, more_than: int = 1) -> int | None:
-    """Smallest even number of trials, both sides together, at which a moderate leak is found with power 0.8.
+    """The fewest trials (both sides, an even number) with which a moderate leak is found with power 0.8.
 
-    To two per cent, looked for above ``more_than`` per side; None where ``MOST_TRIALS`` per side would not do.
+    To two per cent, searched above ``more_than`` per side; None if ``MOST_TRIALS`` per side are not enough.
     """
     wanted = moderate(claim, delta=delta)
 
@@ -336,7 +341,7 @@ def trials_needed(claim: Claim, *, delta: float, risk: float, test: TestKind, mo
         power = test(claim, trials_per_side=trials_per_side, risk=risk)
         return is_conclusive(claim, delta=delta, trials_per_side=trials_per_side, power=power, wanted=wanted)
 
-    # many audits of a suite may ask the same; the search sees the claim as that of ``detectable`` does
+    # kept, since audits of a suite often share it; the search uses the claim as ``detectable`` does
     lines, room = tabulate(claim), sum(left_errors(claim))
     claimed = claim.epsilon_range(delta).promised
     seen = (lines.x, lines.y, lines.slope, room, claimed, wanted.tv_excess, wanted.epsilon)
@@ -352,7 +357,7 @@ def trials_needed(claim: Claim, *, delta: float, risk: float, test: TestKind, mo
 
 
 def fewest(conclusive: Callable[[int], bool], more_than: int) -> int:
-    """Twice the fewest per side, to two per cent; 0 where none would do."""
+    """Twice the fewest trials per side that are conclusive, to two per cent; 0 if none are."""
     low, high = more_than, 2 * more_than
     while not conclusive(high):
         low, high = high, 2 * high

@@ -1,4 +1,4 @@
-"""What records say of their audits that cannot be: against themselves, against a suite, or with audits missing."""
+"""Contradictions of records: in themselves, with a suite, or with other audits of their suite."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class ContradictedError(ValueError):
-    """What is built is not what the record says was audited."""
+    """What can be built differs from what the record says was audited."""
 
 
 def in_itself(record: AuditRecord) -> list[str]:
-    """Values that no run would have let stand together."""
+    """Values of a record that no run would have written together."""
     pair, claim = record.neighbours, record.claim
     found = []
     relation = pair.parameters.get("relation", pair.kind)
@@ -38,41 +38,42 @@ def in_itself(record: AuditRecord) -> list[str]:
 
 
 def with_suite(record: AuditRecord, stated: Built) -> list[str]:
-    """Values that are not those of the suite's audit of that name."""
+    """Values that differ from those of the suite's audit of that name."""
     mechanism, pair = stated.mechanism, stated.neighbours
-    own = {
+    of_suite = {
         "mechanism": _part(mechanism, mechanism.kind),
         "neighbours": _part(pair, pair.relation),
         "releases": mechanism.releases,
         "expect": stated.spec.expect,
         "report_delta": stated.spec.delta,
     }
-    recorded = {key: getattr(record, key) for key in own}
-    return different(plain(recorded), plain(own), "in the suite")
+    recorded = {key: getattr(record, key) for key in of_suite}
+    return different(plain(recorded), plain(of_suite), "in the suite")
 
 
 def different(recorded: Any, own: Any, where: str, *, key: str = "") -> list[str]:
-    """Each value that is another one ``where`` it was made again."""
-    stated, made = dict(leaves(recorded, key)), dict(leaves(own, key))
+    """Every value that differs, with what was recorded and what is found ``where`` it was made again."""
+    recorded_values, found_values = dict(leaves(recorded, key)), dict(leaves(own, key))
     return [
-        f"{path}: {told(stated.get(path, ABSENT))} recorded, {told(made.get(path, ABSENT))} {where}"
-        for path in {**stated, **made}
-        if not agree(stated.get(path, ABSENT), made.get(path, ABSENT))
+        f"{path}: {told(recorded_values.get(path, ABSENT))} recorded, {told(found_values.get(path, ABSENT))} {where}"
+        for path in {**recorded_values, **found_values}
+        if not agree(recorded_values.get(path, ABSENT), found_values.get(path, ABSENT))
     ]
 
 
 def _part(used: Any, kind: str) -> Part:
+    """A part as records describe it."""
     return Part(name=used.name, parameters=plain(used.parameters), kind=kind)
 
 
 def repeated(records: Sequence[AuditRecord]) -> list[str]:
-    """A suite's audits have names of their own: two of one name stand where another was."""
+    """Names that several audits of one suite share, although each needs its own."""
     names = Counter((record.suite, record.look, record.name) for record in records if record.suite is not None)
     return [f"{times} audits of one suite are called {name!r}" for (_, _, name), times in names.items() if times > 1]
 
 
 def missing(records: Sequence[AuditRecord]) -> list[str]:
-    """Suites of which the file does not hold as many audits as they had."""
+    """Suites of which the file holds fewer or more audits than they had."""
     held: Counter[tuple[SuitePart, int]] = Counter()
     for record in records:
         if record.suite is not None:

@@ -1,4 +1,4 @@
-"""What an audit is made of, built again: as its record names it, or as its suite does."""
+"""Build the parts of an audit again, as its record or its suite names them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Parts(NamedTuple):
-    """What an audit is made of."""
+    """Mechanism, pair and distinguisher of an audit."""
 
     mechanism: Auditable
     neighbours: Neighbours
@@ -30,7 +30,7 @@ class Parts(NamedTuple):
 
 
 def stated_parts(record: AuditRecord, suite: Suite) -> Parts:
-    """As the suite says."""
+    """The parts as the suite states them."""
     spec = next((spec for spec in suite.audits if spec.name == record.name), None)
     if spec is None:
         raise ValueError(f"the suite has no audit {record.name!r}")
@@ -44,7 +44,7 @@ def stated_parts(record: AuditRecord, suite: Suite) -> Parts:
 
 
 def recorded_parts(record: AuditRecord) -> Parts:
-    """As the record says; a ValueError, a TypeError or an ImportError says why it cannot be built."""
+    """The parts as the record names them; a ValueError, TypeError or ImportError says why they cannot be built."""
     known = catalogue()
     step = _mechanism(record.mechanism, known["mechanism"])
     pair = _made(record.neighbours, known["neighbours"])
@@ -52,7 +52,7 @@ def recorded_parts(record: AuditRecord) -> Parts:
 
 
 def _mechanism(part: Part, known: Mapping[str, Callable[..., Any]]) -> Any:
-    """The audited one, or one that a distinguisher supposes; no program is started at the word of a file of records."""
+    """The audited mechanism, or one that a distinguisher assumes; a file of records never starts a program."""
     program = PROGRAMS.get(part.name)
     if program is not None and part.parameters.get(program) is not None:
         raise ValueError(f"{part.name} runs a program; give the suite that names it with --suite")
@@ -65,7 +65,7 @@ def _mechanism(part: Part, known: Mapping[str, Callable[..., Any]]) -> Any:
 def _distinguisher(
     record: AuditRecord, known: Mapping[str, Mapping[str, Callable[..., Any]]], step: Any, neighbours: Neighbours
 ) -> Any:
-    """With the audited mechanism and pair, or with those that it supposes instead."""
+    """The distinguisher, with the audited mechanism and pair or those that it assumes instead."""
     part = record.distinguisher
     name = _constructor(part)
     signature = inspect.signature(known["distinguisher"].get(name, lambda: None)).parameters
@@ -78,30 +78,32 @@ def _distinguisher(
     }
     for key in given:
         make, audited = makers[key]
-        supposed = _part(part.parameters.get(key))
-        if supposed is None or (supposed.name, supposed.parameters) == (audited.name, dict(audited.parameters)):
+        assumed = _part(part.parameters.get(key))
+        if assumed is None or (assumed.name, assumed.parameters) == (audited.name, dict(audited.parameters)):
             continue
-        # a battery's pair may be what it made of the audited one; whatever comes out is compared with the record
-        if supposed.name in known[key] or supposed.name in COLLAPSED:
-            given[key] = make(supposed, known[key])
-    own = {key: value for key, value in part.parameters.items() if key not in makers}
-    return _made(Part(name=name, parameters=own), known["distinguisher"], given)
+        # a battery's pair may be derived from the audited one; the result is compared with the record anyway
+        if assumed.name in known[key] or assumed.name in COLLAPSED:
+            given[key] = make(assumed, known[key])
+    parameters = {key: value for key, value in part.parameters.items() if key not in makers}
+    return _made(Part(name=name, parameters=parameters), known["distinguisher"], given)
 
 
 def _constructor(part: Part) -> str:
-    """Its own, or that of the learner that made it."""
+    """Name of the constructor of a distinguisher, or of the learner that made it."""
     if part.name == "battery" and "learnt_from" in part.parameters:
         return "default_battery"
     return "fit" if part.name == "learned" else part.name
 
 
 def _part(table: Any) -> Part | None:
+    """A part from a table; None if it is no part."""
     if not isinstance(table, Mapping) or "kind" not in table:
         return None
     return Part(name=table["kind"], parameters={key: value for key, value in table.items() if key != "kind"})
 
 
 def _made(part: Part, known: Mapping[str, Callable[..., Any]], given: Mapping[str, Any] | None = None) -> Any:
+    """Call the constructor of a part."""
     if part.name not in known:
         raise ValueError(f"{part.name!r} is not a constructor that suites can name; give its suite with --suite")
     constructor = known[part.name]
@@ -111,7 +113,7 @@ def _made(part: Part, known: Mapping[str, Callable[..., Any]], given: Mapping[st
 
 
 def key_of(record: AuditRecord) -> jax.Array:
-    """The key of its trials."""
+    """Key of a record's trials."""
     implementation, _, words = record.key.partition(":")
     numbers = jnp.asarray([int(word) for word in words.split(",")], jnp.uint32)
     return jax.random.wrap_key_data(numbers, impl=implementation)

@@ -1,4 +1,4 @@
-"""Which values of a record are primary: nothing else in the record says them, so only drawing again can check them."""
+"""Which values of a record are primary: nothing else in it implies them, so that only drawing again can check them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Literal
 from audit.record.record import AuditRecord
 
 Source = Literal["drawn", "trained", "given", "told"]
-"""Whether the trials made a value, so that drawing them again makes it again, one training or given scores did, or
-somebody said it."""
+"""Origin of a value: "drawn" by trials, which can be drawn again; "trained" or "given" for one training or given
+scores; "told" by somebody."""
 
 DRAWN: tuple[str, ...] = (
     "mechanism",
@@ -33,7 +33,7 @@ DRAWN: tuple[str, ...] = (
     "one_run",
     "scores",
 )
-"""What was audited, with which key, and what its trials gave."""
+"""What was audited, with which key, and the results of its trials."""
 TOLD: tuple[str, ...] = (
     "name",
     "expect",
@@ -53,25 +53,25 @@ TOLD: tuple[str, ...] = (
     "started",
     "seconds",
 )
-"""What the audit was asked, and what only the run itself could see: its versions, its clock."""
+"""What was requested, and what only the run itself could observe: versions, the clock."""
 SENTENCES: tuple[str, ...] = ("reason", "violated_at.says", "diagnoses.says", "diagnoses.assumes", "diagnoses.question")
-"""Derived values that are worded: another version may say the same in other words."""
+"""Derived values in words, which another version may phrase differently."""
 
 
 def primary_keys(record: AuditRecord, *, theory_known: bool, source_told: bool) -> dict[str, Source]:
-    """The keys of this record under which values are primary."""
+    """Keys of the primary values of this record, and their origin."""
     made: Source = "trained" if record.one_run is not None else "given" if record.scores is not None else "drawn"
     keys: dict[str, Source] = {**dict.fromkeys(DRAWN, made), **dict.fromkeys(TOLD, "told")}
     if record.scores is not None:
-        # which scores were set aside is in no grid
+        # the grid does not say which scores were set aside
         keys["points.counts"] = made
     if not record.ran:
-        # nothing is drawn: its parts, its claim and the reason are what somebody says
+        # nothing was drawn: parts, claim and reason are what somebody said
         keys = dict.fromkeys((*keys, "reason", "claim"), "told")
     if source_told:
         keys["claim.source"] = "told"
     if record.suite is None:
-        # the suite's risk is shared by a rule; outside a suite the risk is what was asked
+        # inside a suite the risk follows from the suite's
         keys["risk"] = "told"
     if not theory_known and record.theory is None:
         keys |= {"theory": made, "exact_epsilon": made}

@@ -1,4 +1,4 @@
-"""Records verified: every derived value against its record made again, every primary value named."""
+"""Verify records: compare every derived value with its record made again, and list every primary value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from audit.suites.build import Built
 
 State = Literal["right", "wrong", "not computed", "not checked"]
-"""Not computed: a derived value whose inputs or whose code are missing. Not checked: trials that were not drawn."""
+""""not computed": inputs or code of a derived value are missing. "not checked": trials that were not drawn again."""
 WORDED = "sentences that follow from the counts"
 HEADINGS: dict[str, tuple[str, ...]] = {
     "counts": ("trials", "points.counts", "grids", "state", "one_run", "scores"),
@@ -38,22 +38,22 @@ HEADINGS: dict[str, tuple[str, ...]] = {
     WORDED: SENTENCES,
 }
 VERDICT = "verdict"
-"""The heading of everything else."""
+"""Heading of all other values."""
 DERIVED = "all derived values"
 FROM_COUNTS = (DERIVED, VERDICT, "counts", "limits", "numbers", "claim")
-"""What `compare` relies on."""
+"""Headings that `compare` relies on."""
 TRIALS = "trials drawn again"
 AUDITED = "what was audited"
 TINY = ("claim.error",)
-"""Numbers that mean something however small they are."""
+"""Numbers that matter however small they are."""
 ONLY_SCORES = "the trials were drawn elsewhere, and only their scores were given; run `bound` again on the same files"
 SHOWN = 3
-"""Differences that one line tells."""
+"""Most differences in one line."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """Some derived values of a record, and whether they follow from its primary ones."""
+    """Whether some derived values of a record follow from its primary ones."""
 
     audit: str
     what: str
@@ -71,31 +71,31 @@ class Primary:
     source: Source
     drawn_again: bool
     in_suite: bool = False
-    """Whether it was compared with what the suite says."""
+    """Whether it was compared with the suite."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Verified:
-    """What a file of records is worth."""
+    """The result of verifying a file of records."""
 
     checks: tuple[Check, ...]
     primary: tuple[Primary, ...]
     from_cache: int = 0
-    """Curves and searched numbers that an earlier command had left on disk, and that were not computed again."""
+    """Curves and searched numbers that were read from disk instead of computed again."""
 
     def any(self, state: State) -> bool:
-        """Whether a check ended so."""
+        """Whether any check has this state."""
         return any(check.state == state for check in self.checks)
 
     @property
     def drawn_in_part(self) -> int:
-        """Audits of which some trials were drawn again, but not everything that trials make was."""
+        """Number of audits of which only some values that trials make were made again."""
         again = {check.audit for check in self.checks if check.what == TRIALS and check.state == "right"}
         return len(again - {each.audit for each in self.primary if each.drawn_again})
 
     @property
     def all_drawn(self) -> bool:
-        """Whether every primary value that trials or a training make was made again; a training's never is."""
+        """Whether every primary value that trials or a training make was made again; never true for a training."""
         return all(each.drawn_again for each in self.primary if each.source != "told")
 
 
@@ -106,12 +106,12 @@ def verify(
     suite: Suite | None = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> Verified:
-    """Derive every record again from its primary values and compare all values; draw ``rerun`` of the trials again.
+    """Derive every record again from its primary values and compare; draw a share ``rerun`` of the trials again.
 
-    Trials are drawn from what the record names, or from what the ``suite`` does: a user's own code only the suite can
-    name, and what the record says otherwise of its audit is wrong. Sentences are compared where this version made the
-    record, and are wrong where this very code did. ``told`` is given a sentence before each audit that is drawn again,
-    which may take long.
+    Trials are drawn from what the record names, or from what the ``suite`` names: only the suite can name a user's
+    code, and differences between record and suite are wrong. Sentences are compared if this version made the record,
+    and are wrong if this very code did. ``told`` is called with a sentence before each audit that is drawn again, which
+    may take long.
     """
     require("rerun", 0 <= rerun <= 1, "in [0, 1]", rerun)
     checks = [Check(audit="", what="suite", state="wrong", says=says) for says in repeated(records)]
@@ -120,37 +120,37 @@ def verify(
     before = found_on_disk()
     for record in records:
         if not record.ran:
-            checks.append(dataclasses.replace(_emptied(record), audit=record.name))
+            checks.append(dataclasses.replace(_check_unrun(record), audit=record.name))
             primary += _primary(record, None, drawn_again=False)
             continue
-        own, reason = _rebuilt(record, suite)
-        found = [reason] if own is None and reason is not None else _compared(record, own)
-        found.append(_audited(record, None if own is None else own.stated, suite))
-        again = _redrawn(record, own, rerun, suite, told) if rerun else None
+        rebuilt, reason = _rebuilt(record, suite)
+        found = [reason] if rebuilt is None and reason is not None else _compared(record, rebuilt)
+        found.append(_audited(record, None if rebuilt is None else rebuilt.stated, suite))
+        again = _redrawn(record, rebuilt, rerun, suite, told) if rerun else None
         if again is not None:
             found.append(again[0])
         checks += [dataclasses.replace(check, audit=record.name) for check in found]
-        primary += _primary(record, own, drawn_again=again is not None and again[1])
+        primary += _primary(record, rebuilt, drawn_again=again is not None and again[1])
     return Verified(checks=tuple(checks), primary=tuple(primary), from_cache=found_on_disk() - before)
 
 
 def contradiction(record: AuditRecord) -> str | None:
-    """What a record's verdict and numbers say against its own counts, if anything; its exact curve takes longer."""
+    """Say how a record contradicts its own counts, if it does; its exact curve is not checked, as that takes longer."""
     if not record.ran:
         return None
-    own, reason = _rebuilt(record, None, curve=False)
-    found = _compared(record, own) if reason is None else [reason]
+    rebuilt, reason = _rebuilt(record, None, curve=False)
+    found = _compared(record, rebuilt) if reason is None else [reason]
     wrong = [check for check in found if check.state == "wrong" and check.what in FROM_COUNTS]
     return f"{wrong[0].what}: {wrong[0].says}" if wrong else None
 
 
-def _emptied(record: AuditRecord) -> Check:
-    """An audit that could not run: nothing in its record may need a trial."""
-    made = emptied(record)
+def _check_unrun(record: AuditRecord) -> Check:
+    """Check that the record of an audit that could not run has nothing that needs a trial."""
+    again = emptied(record)
     if record.suite is not None:
         risk, key = risk_of_each(record.suite, record.look), key_text(record.suite.seed, record.name, record.look)
-        made = dataclasses.replace(made, risk=risk, budget=RiskBudget(risk=risk), key=key)
-    stated, computed = (dict(leaves(each.to_json())) for each in (record, made))
+        again = dataclasses.replace(again, risk=risk, budget=RiskBudget(risk=risk), key=key)
+    stated, computed = (dict(leaves(version.to_json())) for version in (record, again))
     wrong = [
         f"{path}: {told(stated.get(path, ABSENT))} recorded, {told(computed.get(path, ABSENT))} computed"
         for path in {**stated, **computed}
@@ -163,6 +163,7 @@ def _emptied(record: AuditRecord) -> Check:
 
 
 def _rebuilt(record: AuditRecord, suite: Suite | None, *, curve: bool = True) -> tuple[Rebuilt | None, Check | None]:
+    """The record made again, or a check that says why not."""
     try:
         return rebuild(record, suite, curve=curve), None
     except NotComputedError as error:
@@ -172,7 +173,7 @@ def _rebuilt(record: AuditRecord, suite: Suite | None, *, curve: bool = True) ->
 
 
 def _audited(record: AuditRecord, stated: Built | None, suite: Suite | None) -> Check:
-    """Whether what was audited can be what the record says, and is what the suite says where one is given."""
+    """Check that what was audited is consistent, and agrees with the suite if one is given."""
     wrong = in_itself(record)
     if stated is not None and not record.conditions:
         wrong += with_suite(record, stated)
@@ -181,35 +182,35 @@ def _audited(record: AuditRecord, stated: Built | None, suite: Suite | None) -> 
     return _check(AUDITED, wrong, missing, _other_version(record) if stated is not None else "")
 
 
-def _compared(record: AuditRecord, own: Rebuilt | None) -> list[Check]:
-    """A check for every heading under which the record says something."""
-    assert own is not None
+def _compared(record: AuditRecord, rebuilt: Rebuilt | None) -> list[Check]:
+    """A check for every heading under which the record has values."""
+    assert rebuilt is not None
     stated = dict(leaves(record.to_json()))
-    computed = dict(leaves(own.record.to_json()))
-    other = _other_version(record)
+    computed = dict(leaves(rebuilt.record.to_json()))
+    other_version = _other_version(record)
     wrong: dict[str, list[str]] = {}
     missing: dict[str, list[str]] = {}
     for path in {**stated, **computed}:
         key = key_of(path)
         heading = _heading(key)
-        unknown = under(key, own.unknown)
+        unknown = under(key, rebuilt.unknown)
         if unknown is not None:
-            missing.setdefault(heading, []).append(f"{unknown}: {own.unknown[unknown]}")
-        elif other and under(key, SENTENCES):
-            missing.setdefault(heading, []).append(other)
+            missing.setdefault(heading, []).append(f"{unknown}: {rebuilt.unknown[unknown]}")
+        elif other_version and under(key, SENTENCES):
+            missing.setdefault(heading, []).append(other_version)
         else:
             wrong.setdefault(heading, [])
             pair = stated.get(path, ABSENT), computed.get(path, ABSENT)
             if not agree(*pair, nothing=0.0 if key in TINY else NOTHING):
                 wrong[heading].append(f"{path}: {told(pair[0])} recorded, {told(pair[1])} computed")
     return [
-        _check(heading, wrong.get(heading, []), missing.get(heading, []), other or _other_code(record, heading))
+        _check(heading, wrong.get(heading, []), missing.get(heading, []), other_version or _other_code(record, heading))
         for heading in {**wrong, **missing}
     ]
 
 
 def _check(what: str, wrong: list[str], missing: list[str], other: str) -> Check:
-    """Another version's rules may give other values: then the code that made them is missing, not the truth."""
+    """A check; differences are not called wrong if another version, whose rules may differ, made the record."""
     if wrong:
         more = f"; and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else ""
         says = "; ".join(wrong[:SHOWN]) + more
@@ -223,6 +224,7 @@ def _check(what: str, wrong: list[str], missing: list[str], other: str) -> Check
 
 @functools.lru_cache(maxsize=4096)
 def _heading(key: str) -> str:
+    """Heading of a key."""
     if under(key, SENTENCES):
         return WORDED
     found = {heading: under(key, keys) for heading, keys in HEADINGS.items()}
@@ -231,21 +233,21 @@ def _heading(key: str) -> str:
 
 
 def _other_version(record: AuditRecord) -> str:
-    """Which version made the record and which one this is; nothing where they are the same."""
+    """Say which version made the record, if it is not this one; otherwise ""."""
     made, own = record.environment.get("dpsgd_audit", "an unknown one"), version_of("dpsgd-audit")
     return "" if made == own else f"other version: made by {made}, this is {own}"
 
 
 def _other_code(record: AuditRecord, heading: str) -> str:
-    """Of sentences: whether other code of the same version may have worded them. Numbers mean the same in any code."""
+    """Say that other code of the same version may have worded sentences; numbers mean the same in any code."""
     same = record.environment.get("own_code") == own_code()
     return "" if same or heading != WORDED else "worded by another version of the code"
 
 
 def _redrawn(
-    record: AuditRecord, own: Rebuilt | None, share: float, suite: Suite | None, told: Callable[[str], None]
+    record: AuditRecord, rebuilt: Rebuilt | None, share: float, suite: Suite | None, told: Callable[[str], None]
 ) -> tuple[Check, bool]:
-    """The trials drawn again, and whether everything that trials make was."""
+    """Draw trials again; the second result says whether everything that trials make was made again."""
 
     def drawing(trials: int) -> None:
         fixing = f", and all {record.fit_trials:,} fit trials, which fix the test" if record.fit_trials else ""
@@ -257,16 +259,16 @@ def _redrawn(
     def skipped(why: Any) -> tuple[Check, bool]:
         return Check(audit="", what=TRIALS, state="not checked", says=f"{why}"), False
 
-    if own is None:
+    if rebuilt is None:
         return skipped("the record could not be derived again")
-    if own.audited is None:
+    if rebuilt.audited is None:
         once = record.one_run is not None
         return skipped("the coins of one training cannot be tossed again" if once else ONLY_SCORES)
-    # drawing imports JAX, comparing need not
+    # imported here, since comparing needs no JAX
     from audit.verify.redraw import redrawn
 
     try:
-        again = redrawn(record, own.audited, share, suite, drawing=drawing)
+        again = redrawn(record, rebuilt.audited, share, suite, drawing=drawing)
     except ContradictedError as error:
         return _check(TRIALS, [sentence(error)], [], _other_version(record)), False
     except (TypeError, ValueError, ImportError, RuntimeError, OverflowError) as error:
@@ -277,17 +279,17 @@ def _redrawn(
     return Check(audit="", what=TRIALS, state="right", says=again.says), again.in_full
 
 
-def _primary(record: AuditRecord, own: Rebuilt | None, *, drawn_again: bool) -> list[Primary]:
+def _primary(record: AuditRecord, rebuilt: Rebuilt | None, *, drawn_again: bool) -> list[Primary]:
     """Primary values by their keys, in the order of the record."""
     known = primary_keys(
-        record, theory_known=own is None or own.theory_known, source_told=source_is_told(record.claim.name)
+        record, theory_known=rebuilt is None or rebuilt.theory_known, source_told=source_is_told(record.claim.name)
     )
     derived = record.verdict == "violation" and not dependent(record)
     last = f"diagnoses[{len(record.diagnoses) - 1}]" if derived else None
     found: Counter[str] = Counter()
     for path, _ in leaves(record.to_json()):
         head = under(key_of(path), dict(known))
-        # after a violation the last diagnosis is read off the points, unless trials depend on each other
+        # after a violation the last diagnosis is derived from the points, unless trials depend on each other
         if head is not None and not (last and path.startswith(last)):
             found[head] += 1
     return [
@@ -297,7 +299,7 @@ def _primary(record: AuditRecord, own: Rebuilt | None, *, drawn_again: bool) -> 
             values=values,
             source=known[key],
             drawn_again=drawn_again and known[key] == "drawn",
-            in_suite=own is not None and own.stated is not None and not record.conditions,
+            in_suite=rebuilt is not None and rebuilt.stated is not None and not record.conditions,
         )
         for key, values in found.items()
     ]

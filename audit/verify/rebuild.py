@@ -1,4 +1,4 @@
-"""From a record back to what its audit fixed and counted, and from there the same record again."""
+"""Recover from a record what its audit fixed and counted, and derive the same record from that again."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from audit.suites.build import Built
 
 WITHOUT_CURVE = ("battery", "learned", "max_coordinate", "normality_test", "projection", "norm", "ratio", "contrast")
-"""Distinguishers of ours that know no exact curve."""
+"""Our distinguishers that know no exact curve."""
 NO_STATE = "the audit could stop early, and the record does not hold the state of its test"
 
 
 class NotComputedError(ValueError):
-    """Derived values that cannot be computed from the record, and why."""
+    """Derived values cannot be computed from the record; the message says why."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,12 +48,12 @@ class Rebuilt:
 
     record: AuditRecord
     audited: Audited | None
-    """None for one training, whose coins nobody can toss again, and for scores that somebody gave."""
+    """None for one training, whose coins cannot be tossed again, and for given scores."""
     unknown: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Keys whose values could not be computed, and why; ``record`` repeats what was recorded there."""
+    """Keys whose values could not be computed, and why; ``record`` has the recorded values there."""
     theory_known: bool = True
     stated: Built | None = None
-    """The audit as the suite says, where one is given and names it."""
+    """The audit as the suite states it, if a suite is given and names it."""
 
 
 def rebuild(record: AuditRecord, suite: Suite | None = None, *, curve: bool = True) -> Rebuilt:
@@ -95,29 +95,29 @@ def rebuild(record: AuditRecord, suite: Suite | None = None, *, curve: bool = Tr
 
 
 def _diagnoses(record: AuditRecord, made: AuditRecord) -> tuple[Diagnosis, ...]:
-    """Those that were measured as they are, and the one that is read off the points, which nobody measures."""
-    asked = bool(record.diagnoses) if record.diagnose is None else record.diagnose
-    if not asked:
+    """The measured diagnoses as they are, and the one that is derived from the points."""
+    requested = bool(record.diagnoses) if record.diagnose is None else record.diagnose
+    if not requested:
         return ()
     if dependent(record):
-        # of such trials nothing else is asked, and their points prove no direction
-        return tuple(each for each in record.diagnoses if each.code == DEPENDENT or each.code.startswith(LINE))
+        # nothing else is asked of such trials, whose points prove no direction
+        return tuple(answer for answer in record.diagnoses if answer.code == DEPENDENT or answer.code.startswith(LINE))
     if made.verdict != "violation":
-        unseen = tuple(each for each in record.diagnoses if each.code == LINE_NOT_FOLLOWED)[:1]
-        wrong = (each for each in record.diagnoses if each.wrong or each.code == STILL)
-        hints = (each for each in wrong if not each.follows and each.code not in NO_HINTS)
-        return tuple(hints) or unseen
-    own = direction(made)
-    return (*(each for each in record.diagnoses[:-1] if each.code != own.code), own)
+        not_followed = tuple(answer for answer in record.diagnoses if answer.code == LINE_NOT_FOLLOWED)[:1]
+        wrong = (answer for answer in record.diagnoses if answer.wrong or answer.code == STILL)
+        hints = (answer for answer in wrong if not answer.follows and answer.code not in NO_HINTS)
+        return tuple(hints) or not_followed
+    derived = direction(made)
+    return (*(answer for answer in record.diagnoses[:-1] if answer.code != derived.code), derived)
 
 
 def dependent(record: AuditRecord) -> bool:
-    """Whether its trials were seen to depend on each other, so that no diagnosis is read off its points."""
-    return any(each.code == DEPENDENT and each.wrong for each in record.diagnoses)
+    """Whether trials were found to depend on each other, so that no diagnosis is derived from the points."""
+    return any(answer.code == DEPENDENT and answer.wrong for answer in record.diagnoses)
 
 
 def test_of(record: AuditRecord, policy: Policy, goal: Goal) -> Test:
-    """The test that was judged, with the budget that the policy makes for it."""
+    """The judged test, with the budget that the policy makes for it."""
     edges, cuts = edges_of(record), cuts_of(record)
     budget = policy.budget(cuts, goal)
     cuts = policy.settle(cuts, edges, budget)
@@ -125,7 +125,7 @@ def test_of(record: AuditRecord, policy: Policy, goal: Goal) -> Test:
 
 
 def tally_of(record: AuditRecord) -> Tally:
-    """The counts of its grids."""
+    """The counts of a record's grids."""
     without = np.asarray([grid.without for grid in record.grids], np.int64)
     with_record = np.asarray([grid.with_record for grid in record.grids], np.int64)
     trials = int(without[0].sum())
@@ -133,15 +133,16 @@ def tally_of(record: AuditRecord) -> Tally:
 
 
 def _subject(record: AuditRecord) -> Subject:
+    """The fields of a record that are not derived."""
     names = [field.name for field in dataclasses.fields(Subject) if field.name != "members"]
-    told = {name: getattr(record, name) for name in names}
+    fields = {name: getattr(record, name) for name in names}
     if record.suite is not None:
-        told["key"] = key_text(record.suite.seed, record.name, record.look)
-    return Subject(members=tuple(grid.member for grid in record.grids), **told)
+        fields["key"] = key_text(record.suite.seed, record.name, record.look)
+    return Subject(members=tuple(grid.member for grid in record.grids), **fields)
 
 
 def _stated(record: AuditRecord, suite: Suite | None) -> Built | None:
-    """The audit as the suite says, where it names this one."""
+    """The audit as the suite states it, if it names this one."""
     spec = next((spec for spec in suite.audits if spec.name == record.name), None) if suite is not None else None
     if spec is None:
         return None
@@ -154,6 +155,7 @@ def _stated(record: AuditRecord, suite: Suite | None) -> Built | None:
 
 
 def _policy(record: AuditRecord, stated: Built | None) -> Policy:
+    """The policy of a record, built again."""
     kind = record.policy["kind"]
     if kind not in RECORDED:
         if stated is not None and stated.policy is not None:
@@ -168,7 +170,7 @@ def _policy(record: AuditRecord, stated: Built | None) -> Policy:
 
 
 def _claim(record: AuditRecord, stated: Built | None) -> Claim:
-    """The claim as the suite says it, or built from its name."""
+    """The claim as the suite states it, or built from its name."""
     if stated is not None:
         return stated.claim
     part = record.claim
@@ -183,29 +185,29 @@ def _claim(record: AuditRecord, stated: Built | None) -> Claim:
 
 
 def source_is_told(name: str) -> bool:
-    """Whether the claim of this name says what its author wrote about where it comes from."""
+    """Whether the author of such a claim says where it comes from."""
     return name in CLAIMS and "source" in inspect.signature(getattr(guarantees, name)).parameters
 
 
 @functools.lru_cache(maxsize=16)
 def _built(name: str, parameters: str, relation: str, times: int, source: str) -> Claim:
-    """The audits of a suite often have one claim, whose curve is then tabulated once."""
+    """Build a claim; cached, as audits of a suite often share one, whose curve is then tabulated once."""
     constructor = getattr(guarantees, name)
     given = {key: as_tuple(value) for key, value in json.loads(parameters).items()}
     if "relation" in inspect.signature(constructor).parameters:
         given.setdefault("relation", relation)
     if source_is_told(name):
-        # nothing here can say who told an account
+        # the source is stated by a person and cannot be derived
         given.setdefault("source", source)
     claim = constructor(**given)
     return claim.compose(times) if times > 1 else claim
 
 
 def _theory(record: AuditRecord, stated: Built | None) -> tuple[TradeOff | None, str | None]:
-    """The curve that the distinguisher knows; or why it cannot be asked."""
+    """The exact curve of the distinguisher, if it knows one; or why that cannot be determined."""
     if stated is None and record.theory is None and record.distinguisher.name in WITHOUT_CURVE:
         return None, None
-    # what builds a distinguisher takes a while to import
+    # imported here, as it takes a while
     from audit.verify.parts import recorded_parts
     from distinguishers.contract import known_curve
 

@@ -1,4 +1,4 @@
-"""Every single value of a record, by its path."""
+"""List and compare the single values of a record, by their paths."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 CLOSE = 1e-6
-"""Relative difference that other builds of the numerical libraries may make."""
+"""Relative difference that other builds of the numerical libraries may cause."""
 NOTHING = 1e-15
-"""Absolute difference below which two numbers of a record say the same."""
+"""Absolute difference up to which two numbers of a record are equal."""
 ABSENT = "nothing"
-"""What a record says where a value is missing."""
+"""Stands in messages for a missing value."""
 
 
 def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
@@ -23,7 +23,8 @@ def leaves(value: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 def _gather(value: Any, path: str, found: list[tuple[str, Any]]) -> None:
-    # a list, not generators in one another: a record has thousands of values, most of them numbers in lists
+    # appending is faster than nested generators for the thousands of values of a record
+    """Append all values under a path."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
             _gather(item, f"{path}.{key}" if path else str(key), found)
@@ -41,24 +42,24 @@ PLACES = re.compile(r"\[\d+\]")
 
 
 def key_of(path: str) -> str:
-    """The path without its places in lists: ``points.counts.misses``."""
+    """The path without indices of lists: ``points.counts.misses``."""
     return PLACES.sub("", path)
 
 
 def under(key: str, heads: Mapping[str, Any] | tuple[str, ...]) -> str | None:
-    """The longest of some keys that a key is, or lies under."""
+    """The longest of some keys that equals a key or contains it."""
     return _longest(key, tuple(heads))
 
 
 @functools.lru_cache(maxsize=4096)
 def _longest(key: str, heads: tuple[str, ...]) -> str | None:
-    # a record has thousands of values under a few hundred keys
+    # cached: a record has thousands of values under a few hundred keys
     found = [head for head in heads if key == head or key.startswith(f"{head}.")]
     return max(found, key=len, default=None)
 
 
 def agree(stated: Any, computed: Any, *, nothing: float = NOTHING) -> bool:
-    """Whether two values say the same: numbers nearly, all else exactly."""
+    """Whether two values are equal: numbers nearly, all else exactly."""
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (stated, computed))
     if not numbers:
         return type(stated) is type(computed) and stated == computed
@@ -70,7 +71,7 @@ def agree(stated: Any, computed: Any, *, nothing: float = NOTHING) -> bool:
 
 
 def as_tuple(value: Any) -> Any:
-    """A list of a JSON file as the tuple that constructors take."""
+    """A list from JSON as the tuple that constructors take."""
     return tuple(map(as_tuple, value)) if isinstance(value, list) else value
 
 

@@ -1,4 +1,4 @@
-"""Trials of a record drawn again: its test fixed again, its counts counted again."""
+"""Draw trials of a record again: fix its test again, and count them again."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from guarantees.numerics.distributions import hypergeom
 UNSEEDED = "the step gave other outputs when the audit repeated a few trials, so they cannot be drawn again"
 CHANGING = "the step gives other outputs when the same trials are drawn a second later, so they cannot be drawn again"
 FALSE_ALARM = 1e-6
-"""Probability that right counts are called wrong, all tests and both sides together."""
+"""Probability that correct counts are called wrong, over all tests and both sides."""
 APART = 1.1
-"""Seconds after which a clock that counts seconds gives another seed."""
+"""Seconds after which a clock in seconds gives another seed."""
 FIELDS = {"without": "without", "with": "with_record"}
 NAMES = tuple(FIELDS)
 LEARNT = ("members", "replayed")
-"""What a distinguisher says of itself that its fit trials decide."""
+"""Parameters of a distinguisher that its fit trials determine."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Redrawn:
-    """What drawing again found."""
+    """The result of drawing again."""
 
     wrong: tuple[str, ...]
     says: str
@@ -50,8 +50,8 @@ class Redrawn:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Again:
-    """An audit that is about to be drawn again."""
+class _Redraw:
+    """An audit that is being drawn again."""
 
     record: AuditRecord
     audited: Audited
@@ -59,14 +59,14 @@ class _Again:
     score: Distinguisher
     learnt_from: int
     steps: int | None
-    """Steps that what is built takes."""
+    """Number of steps that the built mechanism takes."""
     both: BothSides
     programs: tuple[Scored, Scored]
     keys: AuditKeys
 
     @property
     def sides(self) -> tuple[Source, Source]:
-        """The trials that were judged."""
+        """Sources of the judged trials."""
         return self.programs[0].source(self.keys.without), self.programs[1].source(self.keys.with_record)
 
     def fit_scores(self, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -84,11 +84,11 @@ def redrawn(
     *,
     drawing: Callable[[int], None] = lambda _: None,
 ) -> Redrawn:
-    """Fix the test again, draw a ``share`` of the trials again and compare; of all trials: everything they made.
+    """Fix the test again, draw a ``share`` of the trials again and compare; with all trials, everything that they made.
 
-    Counts of a part may exceed the recorded ones in no cell, and errors of a judged test must be as frequent among them
-    as recorded. ``drawing`` is told how many trials a side before the first is drawn. A ContradictedError says what
-    the record says otherwise than it is built; another ValueError, a TypeError, an ImportError or a RuntimeError why
+    Counts of a part may exceed the recorded ones in no cell, and errors of a judged test must be about as frequent as
+    recorded. ``drawing`` is called with the number of trials a side before the first is drawn. A ContradictedError says
+    how the record differs from what is built; another ValueError, a TypeError, an ImportError or a RuntimeError why
     trials cannot be drawn.
     """
     if record.repeatable is False:
@@ -99,11 +99,11 @@ def redrawn(
     try:
         again = _again(record, audited, parts)
         said = [f"{trials:,} of {record.trials_per_side:,} trials per side"]
-        stepped, wrong = _stepped(again), _fixed(again, said)
+        stepped, wrong = _compare_steps(again), _compare_test(again, said)
         if trials < record.trials_per_side:
-            wrong += _part(again, trials)
+            wrong += _compare_part(again, trials)
         else:
-            wrong += _counted(again) or _diagnosed(again, suite, said)
+            wrong += _compare_counts(again) or _compare_diagnoses(again, suite, said)
     except ContradictedError:
         _require_repeatable(parts, record)
         raise
@@ -114,7 +114,7 @@ def redrawn(
 
 
 def _require_repeatable(parts: Parts, record: AuditRecord) -> None:
-    """Of foreign code that gives other trials than recorded: whether it does so a second later, too."""
+    """Refuse foreign code whose trials change within a second, where they differ from the recorded ones."""
     if not is_foreign(parts.mechanism):
         return
 
@@ -129,7 +129,7 @@ def _require_repeatable(parts: Parts, record: AuditRecord) -> None:
 
 
 def _parts(record: AuditRecord, suite: Suite | None) -> Parts:
-    """What is drawn from: all that the record says of mechanism and pair, or nothing is drawn."""
+    """Build the parts; an error if mechanism or pair are not the recorded ones."""
     parts = recorded_parts(record) if suite is None else stated_parts(record, suite)
     for what, built, part, kind in (
         ("mechanism", parts.mechanism, record.mechanism, parts.mechanism.kind),
@@ -143,14 +143,15 @@ def _parts(record: AuditRecord, suite: Suite | None) -> Parts:
     return parts
 
 
-def _again(record: AuditRecord, audited: Audited, parts: Parts) -> _Again:
+def _again(record: AuditRecord, audited: Audited, parts: Parts) -> _Redraw:
+    """Learn the score again, if it was learned, and prepare both sides."""
     keys, both = audit_keys(key_of(record)), both_sides(parts.mechanism, parts.neighbours)
     costly = is_foreign(parts.mechanism)
     score, learnt_from = learn(parts.distinguisher, both, trials=record.trials_planned, key=keys.learn, costly=costly)
     if not _is_recorded(score, record.distinguisher, ""):
         raise _other_score(score, record.distinguisher, learnt=learnt_from > 0)
     programs = both.scored(score, learnt=learnt_from > 0)
-    return _Again(
+    return _Redraw(
         record=record,
         audited=audited,
         parts=parts,
@@ -164,7 +165,7 @@ def _again(record: AuditRecord, audited: Audited, parts: Parts) -> _Again:
 
 
 def _other_score(built: Distinguisher, part: Part, *, learnt: bool) -> ValueError:
-    """Why it is not the recorded one: the fit trials taught it something else, or it is another one from the start."""
+    """The error for another score than recorded: the fit trials taught another one, or it differs from the start."""
     wrong = different(part.parameters, plain(built.parameters), "drawn again")
     if not learnt or built.name != part.name or not all(said.startswith(LEARNT) for said in wrong):
         return ValueError(f"the distinguisher as built is not the recorded one, {part.describe()}")
@@ -175,16 +176,17 @@ def _other_score(built: Distinguisher, part: Part, *, learnt: bool) -> ValueErro
 
 
 def _is_recorded(built: Any, part: Part, kind: str) -> bool:
+    """Whether a built part is the recorded one."""
     return (built.name, plain(built.parameters), kind) == (part.name, part.parameters, part.kind)
 
 
-def _stepped(again: _Again) -> list[str]:
-    """The number of steps, which says what claim a training may be judged by."""
+def _compare_steps(again: _Redraw) -> list[str]:
+    """Compare the number of steps, which decides what claim a training may be judged by."""
     return different(again.record.steps, again.steps, "drawn again", key="steps")
 
 
-def _fixed(again: _Again, said: list[str]) -> list[str]:
-    """The test fixed again; where a time budget cut its fit trials short it cannot be."""
+def _compare_test(again: _Redraw, said: list[str]) -> list[str]:
+    """Fix the test again and compare, unless a time budget cut its fit trials short."""
     stated, own = again.audited.test, again.audited
     test = own.policy.fix(again.score.curve, again.fit_scores, own.goal)
     drawn = test.fit_trials + again.learnt_from
@@ -197,8 +199,9 @@ def _fixed(again: _Again, said: list[str]) -> list[str]:
     return [] if same else ["the test fixed again has other thresholds, or another grid"]
 
 
-def _part(again: _Again, trials: int) -> list[str]:
-    """The first trials of each side, contained in the recorded counts and no different from the rest."""
+def _compare_part(again: _Redraw, trials: int) -> list[str]:
+    """Compare the first trials of each side: they must be contained in the recorded counts, and no different from
+    the rest."""
     own = again.audited
     drawn = [side.cells(0, trials, own.test.edges) for side in again.sides]
     wrong = [
@@ -209,8 +212,8 @@ def _part(again: _Again, trials: int) -> list[str]:
     return wrong or _unlikely_errors(again.record, drawn[0], drawn[1], trials)
 
 
-def _counted(again: _Again) -> list[str]:
-    """All trials: equal counts, and the same state where the policy keeps one."""
+def _compare_counts(again: _Redraw) -> list[str]:
+    """Compare the counts of all trials, and the state if the policy keeps one."""
     own = again.audited
     goal = dataclasses.replace(own.goal, trials_per_side=own.tally.trials_per_side)
     tally = own.policy.count(again.sides, own.test, goal)
@@ -222,10 +225,10 @@ def _counted(again: _Again) -> list[str]:
     return wrong or different(plain(again.record.state), plain(tally.state), "drawn again", key="state")
 
 
-def _diagnosed(again: _Again, suite: Suite | None, said: list[str]) -> list[str]:
-    """The diagnoses measured again, where no time budget may have cut them short; a refutation ends trials alone."""
+def _compare_diagnoses(again: _Redraw, suite: Suite | None, said: list[str]) -> list[str]:
+    """Measure the diagnoses again and compare, unless a time budget may have cut them short."""
     record = again.record
-    # where an audit was to be diagnosed, no answers are an answer, too
+    # an audit that was to be diagnosed may properly have no answers
     if not (record.diagnose or record.diagnoses):
         return []
     refuted = record.stops_early and record.verdict == "violation"
@@ -238,14 +241,14 @@ def _diagnosed(again: _Again, suite: Suite | None, said: list[str]) -> list[str]
     parts, claim = again.parts, again.audited.goal.claim
     made = explain(bare, parts.mechanism, parts.neighbours, key=key_of(record), sides=again.both, claim=claim)
     own, recorded = _by_file_names(made.diagnoses), _by_file_names(record.diagnoses)
-    # where PyTorch is installed, its replay looks at NumPy code as well, and follows nothing
+    # if PyTorch is installed, its replay also reports NumPy code, which it cannot follow
     if len(own) != len(recorded):
         own, recorded = (tuple(each for each in some if each.code != LINE_NOT_FOLLOWED) for some in (own, recorded))
     return different(plain(recorded), plain(own), "drawn again", key="diagnoses")
 
 
 def _by_file_names(answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
-    """Without the folders of lines of code: a record names them from the folder in which it was made."""
+    """Diagnoses without the folders of lines of code, which depend on the working folder of the run."""
     return tuple(
         dataclasses.replace(answer, lines=tuple((os.path.basename(path), line) for path, line in answer.lines))
         for answer in answers
@@ -253,7 +256,7 @@ def _by_file_names(answers: tuple[Diagnosis, ...]) -> tuple[Diagnosis, ...]:
 
 
 def _unlikely_errors(record: AuditRecord, without: np.ndarray, with_record: np.ndarray, trials: int) -> list[str]:
-    """Judged tests whose errors among the trials drawn again do not fit their recorded errors."""
+    """Judged tests whose errors among the redrawn trials do not fit their recorded errors."""
     members = [grid.member for grid in record.grids]
     level, wrong = FALSE_ALARM / (2 * len(record.points)), []
     for point in record.points:
@@ -273,7 +276,7 @@ def _unlikely_errors(record: AuditRecord, without: np.ndarray, with_record: np.n
 
 
 def _p_value(drawn: int, errors: int, *, total: int, trials: int) -> float:
-    """Twice the smaller tail of the errors among ``trials`` of ``total`` that have so many: they are hypergeometric.
+    """Twice the smaller tail of the number of errors among ``trials`` of ``total`` with so many: it is hypergeometric.
 
     Twelve deviations and forty counts around the mean hold all but less than 1e-20 of it.
     """
