@@ -39,40 +39,40 @@ class Battery(Reads):
     """A distinguisher that returns one score for each member, shape (members,)."""
 
     parts: tuple[OwnScore, ...]
-    """Members, and whatever gives several members' scores at once."""
+    """Distinguishers of one or several scores each."""
     neighbours: Neighbours
     fit_trials: int = 0
-    """Outputs that members learnt from."""
+    """Number of outputs that members were learned from."""
     replayed: str = ""
-    """What a replay said of the record's direction, where one was asked for."""
+    """What a replay showed of the record's direction, if one was requested."""
     name: str = "battery"
     curve: TradeOff | None = None
 
     @property
     def members(self) -> tuple[Distinguisher, ...]:
-        """Those of all parts."""
+        """Members of all parts, in order."""
         return tuple(member for part in self.parts for member in part.members)
 
     @property
     def accepts(self) -> tuple[OutputKind, ...]:
-        """The kinds that every part reads."""
+        """Kinds of output that every part can read."""
         return tuple(kind for kind in OUTPUT_KINDS if all({kind, "any"} & set(part.accepts) for part in self.parts))
 
     @property
     def length(self) -> int | None:
-        """Of the vectors that its parts read, where any of them cares."""
+        """Length of the vectors that its parts read; None if any will do."""
         return next((part.length for part in self.parts if part.length is not None), None)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The pair, the members' names, and how many outputs they learnt from."""
+        """The pair, the names of the members, and how many outputs they were learned from."""
         learnt = {"learnt_from": self.fit_trials} if self.fit_trials else {}
         replay = {"replay": True, "replayed": self.replayed} if self.replayed else {}
         members = {"members": [member.name for member in self.members]}
         return {**pair_parameters(self.neighbours), **members, **learnt, **replay}
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
-        """All scores of one output, of which parts see the flat view."""
+        """All scores of one output, which parts read in its flat view."""
         output = output if isinstance(output, Collapsed) else jnp.ravel(output)
         scores = [part(jax.random.fold_in(key, i), output) for i, part in enumerate(self.parts)]
         return jnp.concatenate([jnp.atleast_1d(score) for score in scores])
@@ -131,17 +131,17 @@ def battery(neighbours: Neighbours, *, mechanism: Mechanism | BatchMechanism | N
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class LearnedBattery:
-    """A learner: the members that the pair gives, where it gives any, and those that fit trials teach."""
+    """A learner whose battery has the members that the pair gives, if any, and those learned from fit trials."""
 
     known: Battery | None
     neighbours: Neighbours
     fit: Fit
     dimension: int
-    """Of the gradients that the known members read; 0 where there are none."""
+    """Dimension of the gradients that the known members read; 0 if there are none."""
     told_by: str = ""
-    """The mechanism whose user gave the gradients: they must fit what it releases."""
+    """Name of the mechanism whose user gave the gradients: they must fit what it releases."""
     replay: Callable[[jax.Array], Movement] | None = None
-    """Runs both sides on the same draws and says how the record moves the release."""
+    """Runs both sides on the same draws and returns how the record moves the release."""
     name: str = "battery"
 
     @property
@@ -150,11 +150,11 @@ class LearnedBattery:
         return pair_parameters(self.neighbours)
 
     def fit_trials(self, trials: int) -> int:
-        """As many as ``fit`` takes."""
+        """Number of fit trials of ``fit``."""
         return self.fit.fit_trials(trials)
 
     def learn(self, key: jax.Array, without: Any, with_record: Any, layout: Layout) -> Battery:
-        """Known members read one release whose coordinates are those of the gradients; others learn what it is."""
+        """Learn the members; known ones are kept if a release has the coordinates of the gradients."""
         if self.told_by and self.dimension not in (layout.size, layout.entries):
             rounds = "" if layout.rounds is None else f" in each of {counted(layout.rounds, 'round')}"
             raise GradientsError(
@@ -226,14 +226,14 @@ def default_battery(
 
 
 def _moved(step: Any, neighbours: Neighbours, key: jax.Array) -> Movement:
-    """Imported where it is asked for: adapters are many."""
+    """Movement of the release by the record, in a replay. Its adapters are imported only here."""
     from mechanisms.adapters.same_draws import movement
 
     return movement(step, neighbours, key=key)
 
 
 def _gradients(neighbours: Neighbours, mechanism: Mechanism | BatchMechanism | None) -> Neighbours:
-    """What the mechanism makes of the records, or the pair itself where it does not say."""
+    """The gradients that the mechanism computes of the records or, if it does not say, the pair itself."""
     if mechanism is None:
         return neighbours
     try:

@@ -1,4 +1,4 @@
-"""What a distinguisher is, what may be asked of one, and the adapter that fills what a user's object leaves out."""
+"""The contract of distinguishers, and the adapter that fills in what a user's object leaves out."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
 
 class Reads(Protocol):
-    """What a score of this package reads of an output, asked before a program is compiled for both.
+    """What a score of this package reads of an output, which decides how both are compiled.
 
     A score that may read all of any output inherits these answers.
     """
 
     @property
     def span(self) -> int | None:
-        """How many first coordinates it reads beside the mean square of the others; None where it may read all."""
+        """Number of first coordinates that it reads beside the mean square of the others; None if it may read all."""
         return None
 
     @property
     def length(self) -> int | None:
-        """Coordinates of the outputs that it reads, of all rounds together; None where any will do."""
+        """Number of coordinates of the outputs that it reads, over all rounds; None if any will do."""
         return None
 
     @property
     def round_length(self) -> int | None:
-        """Coordinates of each round of a transcript; None where any will do."""
+        """Number of coordinates of each round of a transcript; None if any will do."""
         return None
 
 
 class OneScore(Reads, Protocol):
-    """Gives one score. Dataclasses inherit this answer; a battery has its own."""
+    """Inherited by dataclasses with a single score; a battery has its own ``members``."""
 
     @property
     def members(self) -> tuple[Distinguisher, ...]:
@@ -67,7 +67,7 @@ class Distinguisher(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What its constructor was given."""
+        """Arguments of its constructor."""
         ...
 
     @property
@@ -77,19 +77,19 @@ class Distinguisher(Protocol):
 
     @property
     def curve(self) -> TradeOff | None:
-        """If the score is the log-likelihood ratio of a pair whose exact curve is known: that curve.
+        """The exact curve of the pair, if the score is its log-likelihood ratio.
 
         It lets thresholds be fixed from theory. A wrong curve costs power, never validity.
         """
         ...
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
-        """The score, a float32 scalar (one for each member, where there are several); the key breaks ties."""
+        """The score, a float32 scalar (one for each member of a battery); the key breaks ties."""
         ...
 
 
 class OwnScore(Distinguisher, Reads, Protocol):
-    """A distinguisher that also says what it reads, as all of this package do."""
+    """A distinguisher that also says what it reads, as all in this package do."""
 
 
 @runtime_checkable
@@ -103,11 +103,11 @@ class Learner(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What its constructor was given."""
+        """Arguments of its constructor."""
         ...
 
     def fit_trials(self, trials: int) -> int:
-        """Outputs to learn from where ``trials`` are judged, half per side; fewer come if memory or time runs out."""
+        """Outputs to learn from, half per side, if ``trials`` are judged; fewer come if memory or time is short."""
         ...
 
     def learn(self, key: jax.Array, without: Any, with_record: Any, layout: Layout) -> Distinguisher:
@@ -117,11 +117,11 @@ class Learner(Protocol):
 
 @runtime_checkable
 class ReadsPair(Protocol):
-    """What keeps the pair whose gradients it reads, as batteries and scores of one direction do."""
+    """Has the pair whose gradients it reads, as batteries and scores of one direction do."""
 
     @property
     def neighbours(self) -> Neighbours | None:
-        """That pair; None where it reads none."""
+        """That pair; None if it reads none."""
         ...
 
 
@@ -152,11 +152,11 @@ class Score(OneScore):
 
 
 QUESTIONS = ("members", "name", "parameters", "accepts", "curve", "__call__")
-"""All that is asked of a distinguisher."""
+"""Members of the protocol of distinguishers."""
 
 
 def _answers_all(given: Any) -> bool:
-    """Whether it has an answer to every question; none is computed, as ``isinstance`` does before Python 3.12."""
+    """Whether an object has all members of the protocol, without computing any, as ``isinstance`` may."""
     return not isinstance(given, type) and all(
         inspect.getattr_static(given, question, None) is not None for question in QUESTIONS
     )
@@ -212,17 +212,17 @@ def distinguisher(given: Any, **parameters: Any) -> Distinguisher | Learner:
 
 
 def known_curve(given: Distinguisher | Learner | None) -> TradeOff | None:
-    """The curve that is known before any trial; what learns, or is yet to be chosen, knows none."""
+    """The exact curve, if it is known before any trial; a learner has none."""
     return None if given is None or isinstance(given, Learner) else given.curve
 
 
 def pair_read(given: Distinguisher | Learner) -> Neighbours | None:
-    """The pair whose gradients it reads, where it keeps one: what was worked out for it need not be again."""
+    """The pair whose gradients it reads, if it keeps one."""
     return given.neighbours if isinstance(given, ReadsPair) else None
 
 
 def _takes_key(given: Callable[..., Any]) -> bool:
-    """Whether it wants a key before the output: unless exactly one argument has to be given."""
+    """Whether a function takes a key before the output: unless it requires exactly one argument."""
     try:
         arguments = inspect.signature(given).parameters.values()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Reading an output in one pass: coordinates in the span of the gradients and the mean square of the rest."""
+"""Read an output in one pass: its coordinates in the span of the gradients, and the mean square of the rest."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Reading(NamedTuple):
     """An output in units of the reference noise."""
 
     along: jax.Array
-    """Coordinates in the span minus the centre, shape (rank,)."""
+    """Coordinates in the span, minus the centre, shape (rank,)."""
     excess: jax.Array
-    """Mean square of the other coordinates minus one. Zero where there are none."""
+    """Mean square of the other coordinates minus one; zero if there are none."""
 
 
 class Square(NamedTuple):
-    """The square of the unit as the sum of two float32, and its inverse."""
+    """The square of the unit as a sum of two float32 numbers, and its inverse."""
 
     high: np.float32
     low: np.float32
@@ -32,26 +32,26 @@ class Square(NamedTuple):
 @structured(numbers=("basis", "centre", "middle", "inverse_unit", "square", "free"), structure=("rank", "room"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Frame:
-    """Where the gradients live and the units in which outputs are read.
+    """The span of the gradients, and the units in which outputs are read.
 
-    Mean squares are carried minus one: at 1.5 million coordinates all that matters is their third digit and
-    below, and float32 has seven. The unit is the reciprocal of a float32, so that rounding it costs nothing.
+    Mean squares are stored minus one: at 1.5 million coordinates only their third digit and below matters, and float32
+    has seven. The unit is the reciprocal of a float32, so that rounding it costs nothing.
     """
 
     rank: int
     dimension: int
-    """Known on the host alone: the same program serves statistics of any dimension."""
+    """Used on the host only, so that one program serves statistics of any dimension."""
     free: int
-    """Coordinates outside the span."""
+    """Number of coordinates outside the span."""
     room: bool
-    """Whether there are any."""
+    """Whether there are coordinates outside the span."""
     basis: np.ndarray | None
     centre: np.ndarray
-    """What is subtracted first, in span coordinates and in the output's units, shape (rank,)."""
+    """Subtracted first, in span coordinates and in units of the output, shape (rank,)."""
     middle: np.ndarray | None
     """The centre as a full vector; None without a basis."""
     inverse_unit: float
-    """Exactly a float32."""
+    """One over the unit, exactly a float32."""
     square: Square
 
     @property
@@ -60,11 +60,11 @@ class Frame:
         return 1.0 / self.inverse_unit
 
     def relative(self, means: np.ndarray) -> np.ndarray:
-        """Means in span coordinates, as ``along`` shows them."""
+        """Means in span coordinates, in the units of ``along``."""
         return (means - np.asarray(self.centre, np.float64)) / self.unit
 
     def read(self, output: Any) -> Reading:
-        """The sufficient statistics of a vector, or of an output that is collapsed already."""
+        """Sufficient statistics of a vector, or of an output that is already collapsed."""
         if isinstance(output, Collapsed):
             return self._read_collapsed(output)
         # inside a program the dimension is unknown; the lengths were compared before it was compiled
@@ -79,13 +79,13 @@ class Frame:
         return (output - jnp.pad(self.centre, (0, len(output) - self.rank))) * self.inverse_unit
 
     def embedded(self, along: jax.Array) -> jax.Array:
-        """Span coordinates as a full vector."""
+        """The full vector with these span coordinates."""
         if self.basis is None:
             return jnp.pad(along, (0, self.dimension - self.rank))
         return jnp.dot(along, self.basis, precision=jax.lax.Precision.HIGHEST)
 
     def outside_square(self, output: Any) -> jax.Array:
-        """Mean square outside the span in the output's own units, for scores that know no reference noise."""
+        """Mean square outside the span in the output's units, for scores without a reference noise."""
         if isinstance(output, Collapsed):
             return output.rest
         free = jnp.maximum(self.free, 1)
@@ -124,7 +124,7 @@ class Frame:
 def make_frame(
     *, rank: int, dimension: int, basis: np.ndarray | None, unit: float = 1.0, centre: np.ndarray | None = None
 ) -> Frame:
-    """A frame in float32, its unit rounded to the reciprocal of a float32."""
+    """Make a frame in float32 with its unit rounded to the reciprocal of a float32."""
     middle = np.zeros(rank, np.float32) if centre is None else np.asarray(centre, np.float32)
     inverse_unit = float(np.float32(1.0 / unit))
     square = (1.0 / inverse_unit) ** 2

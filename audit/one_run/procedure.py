@@ -116,7 +116,9 @@ def one_run(
         risk=risk,
         seed=seed,
         tied=shared,
-        conditions=_conditions(relation, coins, numbers=numbers, seed=_seed_condition(seed, tied=shared, guesses=found)),
+        conditions=_conditions(
+            relation, coins, numbers=numbers, seed=_seed_condition(seed, tied=shared, guesses=found)
+        ),
         judgement=None if claim is None else judged(found, claim, delta=deltas[0]),
         claim=claim,
         report_delta=deltas[0],

@@ -1,4 +1,4 @@
-"""Who is in a batch, as a law: how many of the other records and how many of those that differ, on the host."""
+"""Who attends a batch, as a law on the host: how many of the other records, and how many of the differing ones."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from mechanisms.sampling import (
 )
 
 NEGLIGIBLE = 1e-18
-"""Batches less likely than this are left out of a score: it costs that much power and never validity."""
+"""Probability below which batches are left out of a score, which costs that much power and never validity."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class AttendanceLaw:
-    """The batches of one round that an observer to whom all other records are alike can tell apart."""
+    """The batches of one round that an observer can distinguish, if all other records are alike."""
 
     others: np.ndarray
     record: np.ndarray
-    """How many of the differing records are there."""
+    """Number of differing records in the batch."""
     probability: np.ndarray
 
 
 def counts_groups(sampler: Sampler) -> bool:
-    """Whether it is known how many of several differing records are in a batch."""
+    """Whether the law of how many of several differing records attend is known for a sampler."""
     return isinstance(sampler, Poisson | FixedSize | Deterministic)
 
 
 def attendance_law(sampler: Sampler, records: int, group: int = 1) -> AttendanceLaw | None:
-    """The law of one round. None if its rounds depend on each other, or for a sampler that this file does not know.
+    """The law of one round; None if rounds depend on each other, or for a sampler that is unknown here.
 
-    ``transcript_ratio`` then asks for the record's ``places``, and refuses a sampler that cannot tell them.
+    ``transcript_ratio`` then uses the record's ``places``, and refuses a sampler without them.
     """
     if isinstance(sampler, FixedSize):
         record = np.arange(min(group, sampler.batch_size) + 1)
@@ -64,9 +64,9 @@ def attendance_law(sampler: Sampler, records: int, group: int = 1) -> Attendance
 
 
 def final_law(sampler: Sampler, records: int, epochs: int, group: int = 1) -> AttendanceLaw | None:
-    """How often records attend in a whole training, which is all that a sum over its rounds shows.
+    """The law of how often records attend in a whole training, which is all that a sum over its rounds shows.
 
-    None for a sampler or group whose law this file does not know: a likelihood ratio of it is refused.
+    None for a sampler or group that is unknown here: their likelihood ratio is refused.
     """
     rounds = epochs * sampler.rounds(records)
     if isinstance(sampler, Poisson):
@@ -94,5 +94,6 @@ def final_law(sampler: Sampler, records: int, epochs: int, group: int = 1) -> At
 
 
 def _kept(others: np.ndarray, record: np.ndarray, weights: np.ndarray) -> AttendanceLaw:
+    """The law without negligible batches."""
     likely = weights > NEGLIGIBLE
     return AttendanceLaw(others=others[likely], record=record[likely], probability=weights[likely])

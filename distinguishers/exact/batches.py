@@ -15,7 +15,7 @@ from guarantees.numerics.batch_sizes import batch_sizes
 from mechanisms.pairs.neighbours import GradientTable, Neighbours
 
 NEGLIGIBLE = -50.0
-"""Batch sizes less likely than the likeliest by e to this are left out: beyond some ten standard deviations."""
+"""Log probability, relative to the likeliest, below which batch sizes are left out: some ten standard deviations."""
 TERMS = 2**14
 """Most distinct batches that one score sums over."""
 WORK = 2**22
@@ -26,19 +26,19 @@ DENSE_WORK = 2e9
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Pair:
-    """Two gradient datasets as what they share and the records in which they differ."""
+    """Two gradient datasets, as what they share and the records in which they differ."""
 
     shared: np.ndarray
     """Distinct common gradients in span coordinates, shape (groups, rank)."""
     counts: tuple[int, ...]
     removed: np.ndarray | None
-    """The record that only the dataset without has (zero_out, substitution), shape (rank,)."""
+    """The record that only the dataset "without" has (zero_out, substitution), shape (rank,)."""
     added: np.ndarray | None
-    """The record that only the dataset with has."""
+    """The record that only the dataset "with" has, shape (rank,)."""
     dimension: int
     basis: np.ndarray | None
     group: int = 1
-    """How many records like the removed and the added one differ."""
+    """Number of differing records on each side."""
 
     @property
     def rank(self) -> int:
@@ -103,13 +103,14 @@ def read_pair(neighbours: Neighbours) -> Pair:
 
 
 def _equal_bases(first: GradientTable, second: GradientTable) -> bool:
+    """Whether two tables have one basis."""
     if first.basis is None or second.basis is None:
         return False
     return np.array_equal(first.basis, second.basis)
 
 
 def _multiset(table: GradientTable) -> collections.Counter[bytes]:
-    """Rows as counted bytes; adding zero makes -0.0 and 0.0 one row."""
+    """Count equal rows, as bytes; adding zero makes -0.0 and 0.0 equal."""
     counted: collections.Counter[bytes] = collections.Counter()
     for row, count in zip(np.asarray(table.rows, np.float64) + 0.0, table.counts, strict=True):
         counted[row.tobytes()] += count
@@ -117,7 +118,7 @@ def _multiset(table: GradientTable) -> collections.Counter[bytes]:
 
 
 def _tables(without: Any, with_record: Any) -> tuple[GradientTable, GradientTable]:
-    """Tables as they are; arrays (records, dimension) by their coordinates in the common span."""
+    """Tables of both sides; arrays (records, dimension) are written in coordinates of their common span."""
     if isinstance(without, GradientTable) and isinstance(with_record, GradientTable):
         return without, with_record
     arrays = []
@@ -147,7 +148,7 @@ def _tables(without: Any, with_record: Any) -> tuple[GradientTable, GradientTabl
 
 
 def _snap(rows: np.ndarray, size: float) -> np.ndarray:
-    """Coordinates on a grid of 2^-40 of the largest length."""
+    """Round coordinates to a grid of 2^-40 of the largest length."""
     grid = 2.0 ** (math.frexp(max(float(size), 1e-300))[1] - 40)
     return np.round(rows / grid) * grid
 
@@ -169,11 +170,11 @@ class Batches:
 
 
 def shared_batches(pair: Pair, *, rate: float, sizes_matter: bool) -> Batches:
-    """Every batch of the common records, equal ones merged: a product of binomials, never 2^N for equal rows.
+    """Every batch of the common records with equal ones merged: a product of binomials, never 2^N for equal rows.
 
-    ``P(batch) = prod_g Binomial(count_g, rate)(k_g)``. With one group there are at most N + 1 batches. Leaving
-    out a mass of ``remainder`` makes the score the exact likelihood ratio of two laws that are each within
-    total variation ``remainder`` of the true ones: it can cost that much power and never validity.
+    ``P(batch) = prod_g Binomial(count_g, rate)(k_g)``. With one group there are at most N + 1 batches. Leaving out a
+    mass of ``remainder`` makes the score the exact likelihood ratio of two laws that are each within total variation
+    ``remainder`` of the true ones: it can cost that much power and never validity.
     """
     found = Batches(
         sums=np.zeros((1, pair.rank)),
@@ -201,6 +202,7 @@ def shared_batches(pair: Pair, *, rate: float, sizes_matter: bool) -> Batches:
 
 
 def _too_many(terms: int) -> str:
+    """The error message for too many batches."""
     return (
         f"the likelihood ratio of this pair sums over {terms} distinct batches, more than {TERMS}; use fewer distinct "
         "gradients (aligned records cost one term each), or distinguishers.battery(neighbours)."
@@ -216,7 +218,7 @@ def _merge(
     remainder: float,
     sizes_matter: bool,
 ) -> Batches:
-    """Add up the probabilities of batches with equal sums (and sizes, where the divisor depends on them)."""
+    """Add up the probabilities of batches with equal sums (and sizes, if the divisor depends on them)."""
     grid = max(float(np.abs(sums).max(initial=0.0)), 1e-300) * 1e-11
     columns = [np.round(sums / grid)] + ([sizes[:, None]] if sizes_matter else [])
     _, first, group = np.unique(np.hstack(columns), axis=0, return_index=True, return_inverse=True)

@@ -63,12 +63,12 @@ class OneRoundRatio(OneScore):
 
     @property
     def length(self) -> int:
-        """Of the vectors that it reads."""
+        """Length of the vectors that it reads."""
         return self.pair.dimension
 
     @property
     def span(self) -> int | None:
-        """How many first coordinates it reads beside the mean square of the others; None where it reads all."""
+        """Number of first coordinates that it reads beside the mean square of the others; None if it reads all."""
         return self.frame.rank if self.frame.basis is None else None
 
     @property
@@ -83,7 +83,7 @@ class OneRoundRatio(OneScore):
 
 
 def model_parameters(mechanism: Mechanism, neighbours: Neighbours) -> Mapping[str, Any]:
-    """What a model-based distinguisher was given, by name and parameters."""
+    """Parameters of a model-based distinguisher: its mechanism and pair, by name and parameters."""
     return {
         "mechanism": {"kind": mechanism.name, **mechanism.parameters},
         "neighbours": {"kind": neighbours.name, **neighbours.parameters},
@@ -92,7 +92,7 @@ def model_parameters(mechanism: Mechanism, neighbours: Neighbours) -> Mapping[st
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class RoundModel:
-    """The laws of one round on both sides of a pair: what likelihood ratio and normality test share."""
+    """The laws of one round on both sides of a pair, which likelihood ratio and normality test share."""
 
     pair: Pair
     frame: Frame
@@ -141,7 +141,7 @@ def round_model(mechanism: OneRound | CollapsedRound, neighbours: Neighbours) ->
 
 
 def _label(record: np.ndarray | None, taken: int) -> bytes:
-    """Equal for records that add nothing to the sum, so that equal laws are one component."""
+    """A label that is equal for records that add nothing to the sum, so that equal laws are one component."""
     return b"" if record is None or not taken or not np.any(record) else record.tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of very many Gaussians along one line: tabulated once on the host, read by interpolation in programs."""
+"""Mixtures of very many Gaussians along one line, tabulated once on the host and interpolated in programs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Between two Gaussians that far apart a cubic errs by at most 4e-7 (3 deviations)
 4e-8 on average over the outputs; farther apart, where no output falls. The score stays a fixed function of the output.
 """
 BEYOND = 12.0
-"""Deviations past the outermost means; farther out a gap goes on along a straight line."""
+"""Deviations past the outermost means up to which a gap is tabulated; beyond it is continued as a straight line."""
 SIZES = (2**14, 2**15)
 """Cells of a table, padded: one program serves nearly all mixtures, as only the cells that are read cost time."""
 PIECE = 64
-"""Cell ends whose sums have one choice of terms."""
+"""Number of neighbouring cell ends whose sums use the same terms."""
 FAINT = 45.0
-"""ln of the share of a sum below which a term is left out."""
+"""Log of the share of a sum below which a term is left out, negated."""
 
 
 class Law(NamedTuple):
@@ -41,19 +41,19 @@ class Law(NamedTuple):
 
 
 class Gaps(NamedTuple):
-    """ln of one law's density over another's, for several pairs of laws; traced inside a program."""
+    """Log ratios of the densities of several pairs of laws; traced inside a program."""
 
     cubics: Any
     """Coefficients in every cell, shape (cells, 4 * pairs), padded."""
     first: Any
-    """The number of the leftmost cell: its left end is ``first / CELLS``."""
+    """Number of the leftmost cell, whose left end is ``first / CELLS``."""
     last: Any
-    """The number of the rightmost cell."""
+    """Number of the rightmost cell."""
     constants: Any
     slopes: Any
 
     def at(self, along: jax.Array, excess: jax.Array) -> jax.Array:
-        """All gaps at one output."""
+        """All log ratios at one output."""
         place = along * jnp.float32(CELLS)
         inside = jnp.clip(place, jnp.float32(self.first), jnp.float32(self.last) + 1.0)
         cell = jnp.clip(jnp.floor(inside).astype(jnp.int32), self.first, self.last)
@@ -65,7 +65,7 @@ class Gaps(NamedTuple):
 
 
 def tabulated(pairs: Sequence[tuple[Law, Law]]) -> Gaps | None:
-    """The gap of the first law of each pair over the second; None where a table would be too large."""
+    """Tabulate the log ratio of each pair of laws; None if a table would be too large."""
     laws = [law for pair in pairs for law in pair]
     ends = [(law.means.min(), law.means.max()) for law in laws]
     first = int(np.floor(CELLS * (min(low for low, _ in ends) - BEYOND)))
@@ -90,12 +90,12 @@ def tabulated(pairs: Sequence[tuple[Law, Law]]) -> Gaps | None:
 
 
 def _in_rows(columns: list[np.ndarray]) -> np.ndarray:
-    """From (cells, 4) for every pair to one row a cell: first all constants, then all slopes, ..."""
+    """Arrange (cells, 4) of every pair as one row a cell: first all constants, then all slopes, and so on."""
     return np.stack(columns, axis=2).reshape(len(columns[0]), -1).astype(np.float32)
 
 
 def _log_density(law: Law, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """ln of the mixture's density along the line and its derivative."""
+    """Log density of the mixture along the line, and its derivative."""
     value, slope = np.empty(len(at)), np.empty(len(at))
     order = np.argsort(law.means)
     means, log_weights = law.means[order], law.log_weights[order]
@@ -119,6 +119,6 @@ def _log_density(law: Law, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cubics(value: np.ndarray, slope: np.ndarray) -> np.ndarray:
-    """The cubic in every cell that has the values and the slopes of both of its ends, shape (cells, 4, ...)."""
+    """The cubic in every cell with the values and slopes of both its ends, shape (cells, 4, ...)."""
     rise, left, right = np.diff(value, axis=0), slope[:-1], slope[1:]
     return np.stack([value[:-1], left, 3 * rise - 2 * left - right, left + right - 2 * rise], axis=1)

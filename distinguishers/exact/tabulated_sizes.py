@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 SIZES = (2**12, 2**14, 2**16)
 """Cells of a table, padded: one program serves many mixtures."""
 DEGREES = (3, 7, 15, 31)
-"""Of the polynomials along the line; the least that errs by less than ``DROPPED`` is taken."""
+"""Degrees of the polynomials along the line; the lowest whose error is below ``DROPPED`` is used."""
 COMPUTED = (15, 31)
-"""Degrees for which densities are computed: a lower polynomial is a higher one's beginning."""
+"""Degrees for which densities are computed: a lower polynomial is the beginning of a higher one."""
 DROPPED = 1e-7
 SIZES_READ = (-1 + 1e-6, 1e30)
-"""Mean squares, minus one, that are told apart."""
+"""Range of mean squares, minus one, that are distinguished."""
 FEWEST = 16
-"""Coordinates off the line from which the size of an output tells about the noise."""
+"""Fewest coordinates off the line for which the size of an output shows the scale of the noise."""
 
 
 class SizeLaw(NamedTuple):
@@ -48,25 +48,25 @@ class SizeLaw(NamedTuple):
 
 
 class SizeGaps(NamedTuple):
-    """ln of one law's density over another's, for several pairs of laws; traced inside a program."""
+    """Log ratios of the densities of several pairs of laws; traced inside a program."""
 
     cubics: Any
     """Coefficients in every cell, shape (cells, 4, degree + 1, pairs), padded."""
     first: Any
-    """The number of the leftmost cell."""
+    """Number of the leftmost cell."""
     last: Any
-    """The number of the rightmost cell."""
+    """Number of the rightmost cell."""
     free: Any
-    """Coordinates off the line."""
+    """Number of coordinates off the line."""
     origin: Any
-    """Where offsets count from."""
+    """Place on the line from which offsets are measured."""
     cells: Any
-    """In a unit of ln of the mean square."""
+    """Number of cells in a unit of the log mean square."""
     reach: Any
-    """The largest offset, in deviations of the noise, that polynomials hold."""
+    """Largest offset, in deviations of the noise, at which polynomials are valid."""
 
     def at(self, along: jax.Array, excess: jax.Array) -> jax.Array:
-        """All gaps at one output."""
+        """All log ratios at one output."""
         offset = along - jnp.float32(self.origin)
         # an output of zeros, or one that overflows, has a score too
         size = jnp.clip(excess + offset * offset / jnp.float32(self.free), *SIZES_READ)
@@ -81,7 +81,7 @@ class SizeGaps(NamedTuple):
 
 
 def _series(coefficients: jax.Array, at: jax.Array) -> jax.Array:
-    """A Chebyshev series by Clenshaw's recurrence, going on along a straight line beyond its ends."""
+    """Evaluate a Chebyshev series by Clenshaw's recurrence, continued as a straight line beyond its ends."""
     x = jnp.clip(at, -1.0, 1.0)
     value, before = coefficients[-1], jnp.zeros_like(coefficients[-1])
     slope, slope_before = jnp.zeros_like(value), jnp.zeros_like(value)
@@ -93,7 +93,7 @@ def _series(coefficients: jax.Array, at: jax.Array) -> jax.Array:
 
 
 def size_law(log_weights: np.ndarray, component: Any, *, origin: float) -> SizeLaw:
-    """From the laws N(mean_i, I / precision_i) along the line and their densities off it."""
+    """The mixture of the laws N(mean_i, I / precision_i) along the line, with their densities off it."""
     off = component.means[:, 0] - origin
     pull = component.precision * off
     level = log_weights + component.constant - 0.5 * pull * off
@@ -101,7 +101,7 @@ def size_law(log_weights: np.ndarray, component: Any, *, origin: float) -> SizeL
 
 
 def tabulated_sizes(pairs: Sequence[tuple[SizeLaw, SizeLaw]], *, free: int, origin: float) -> SizeGaps | None:
-    """The gap of the first law of each pair over the second; None where a table would be too large or too rough."""
+    """Tabulate the log ratio of each pair of laws; None if a table would be too large or too rough."""
     if free < FEWEST:
         return None
     deviation = np.sqrt(2.0 / free)
@@ -133,7 +133,7 @@ def tabulated_sizes(pairs: Sequence[tuple[SizeLaw, SizeLaw]], *, free: int, orig
 def _series_of(
     pairs: Sequence[tuple[SizeLaw, SizeLaw]], nodes: np.ndarray, reach: float, highest: int
 ) -> list[tuple[np.ndarray, np.ndarray]] | None:
-    """Chebyshev coefficients of every pair's gap and of its derivative; None where this degree is too low."""
+    """Chebyshev coefficients of every pair's log ratio and its derivative; None if the degree is too low."""
     points = chebyshev.chebpts1(highest + 1)
     inverse = np.linalg.inv(chebyshev.chebvander(points, highest)).T
     laws = {id(law): law for pair in pairs for law in pair}
@@ -148,13 +148,13 @@ def _series_of(
 
 
 def _dropped(series: np.ndarray, degree: int) -> float:
-    """What leaving out the terms above a degree costs at most; of the highest computed one its last two tell."""
+    """Bound on the error of dropping terms above a degree, estimated for the highest by its last two terms."""
     left_out = series[:, degree + 1 :] if degree + 1 < series.shape[1] else series[:, -2:]
     return float(np.abs(left_out).sum(axis=1).max())
 
 
 def _log_density(law: SizeLaw, at: np.ndarray, apart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """ln of the density at every ln of the mean square and every offset, and its derivative in the former."""
+    """Log density at every log mean square and every offset, and its derivative by the former."""
     value, slope = np.empty((len(at), len(apart))), np.empty((len(at), len(apart)))
     order = np.argsort(law.precision)
     level, inverse, pull = law.level[order], law.slope[order], law.pull[order]

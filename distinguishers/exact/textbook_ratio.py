@@ -22,7 +22,7 @@ from mechanisms.structure import structured
 @structured(numbers=("direction", "middle"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ShiftRatio(OneScore):
-    """N(a, sd^2 I) against N(b, sd^2 I): ``<b - a, y - (a + b)/2> / sd^2``."""
+    """Log-likelihood ratio of N(a, sd^2 I) against N(b, sd^2 I): ``<b - a, y - (a + b)/2> / sd^2``."""
 
     parameters: Mapping[str, Any]
     direction: np.ndarray
@@ -61,6 +61,7 @@ def textbook_ratio(mechanism: Mechanism, neighbours: Neighbours) -> ShiftRatio:
 
 
 def _array(dataset: Any) -> np.ndarray:
+    """A dataset as an array."""
     values = np.asarray(materialise(dataset), np.float64)
     if values.ndim < 1 or not np.isfinite(values).all():
         raise ValueError(f"a dataset must be an array of finite numbers, got shape {values.shape}.")

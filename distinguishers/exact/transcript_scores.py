@@ -1,4 +1,4 @@
-"""Scores of whole transcripts, given where the record can stand and how far it moves a round."""
+"""Scores of whole transcripts, given at which places the record can be and how far it moves a round."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mechanisms.structure import structured
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """A transcript of aligned gradients, seen along their one direction in units of the noise.
+    """A transcript of aligned gradients along their one direction, in units of the noise.
 
-    Without the differing record in a batch its round has mean ``base``; with it the mean is ``base`` plus a shift, one
+    A round without the differing record in its batch has mean ``base``; with it the mean is ``base`` plus a shift, one
     for each dataset of the pair.
     """
 
@@ -33,31 +33,31 @@ class Line:
     rounds: int
 
     def read(self, output: Any) -> jax.Array:
-        """One number a round: standard normal but for the record."""
+        """One number a round: standard normal apart from the record."""
         return (along(output) - self.base) / self.deviation
 
 
 class Shift(NamedTuple):
-    """What the record adds to the round that has it, in units of the noise, and half its square."""
+    """What the record adds to its round, in units of the noise, and half its square."""
 
     value: float
     half_square: float
 
 
 def optional_shift(value: float) -> Shift | None:
-    """A shift; None where it is 0."""
+    """A shift, or None for 0."""
     return None if value == 0 else Shift(value, value**2 / 2)
 
 
 class Places(NamedTuple):
-    """ln of the chance of every place of an epoch, and of none: None where the record is never dropped."""
+    """Log probability of every place in an epoch, and of none: None if the record is never dropped."""
 
     log_weights: np.ndarray
     log_dropped: float | None
 
 
 def places_of(weights: np.ndarray) -> Places:
-    """The places of these weights, which may sum to less than 1."""
+    """Places with these weights, which may sum to less than 1."""
     dropped = max(0.0, 1.0 - float(weights.sum()))
     with np.errstate(divide="ignore"):
         return Places(np.log(weights).astype(np.float32), math.log(dropped) if dropped > 1e-12 else None)
@@ -78,7 +78,7 @@ class PlaceRatio(AlongOnly):
     base: float
     deviation: float
     with_shift: Shift | None
-    """None where the record adds nothing."""
+    """None if the record adds nothing."""
     without_shift: Shift | None
     places: Places
     epochs: int
@@ -118,12 +118,12 @@ class SummedRatio(OneScore):
 
     @property
     def span(self) -> int | None:
-        """What the round's ratio reads."""
+        """What the ratio of a round reads."""
         return self.ratio.span
 
     @property
     def round_length(self) -> int | None:
-        """Of the vectors that it reads, one for every round."""
+        """Length of the vectors of a round."""
         return self.ratio.length
 
     @functools.cached_property
@@ -132,7 +132,7 @@ class SummedRatio(OneScore):
 
     @property
     def curve(self) -> TradeOff | None:
-        """The composed curve of one round."""
+        """The curve of one round, composed over all rounds."""
         return self._exact_curve
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:

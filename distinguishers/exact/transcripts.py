@@ -1,4 +1,4 @@
-"""Exact likelihood ratios of whole transcripts: where was the record, if it was there at all?"""
+"""Exact likelihood ratios of whole transcripts, over the places at which the record may have been."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RoundRatio = Callable[[Mechanism, Neighbours], OwnScore]
 
 
 def read_line(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> Line:
-    """The line of a pair under a model whose batches all have one size, or whose other records are taken off."""
+    """The line of a pair under a model whose batches have one size, or whose other records are subtracted."""
     for dataset in (neighbours.without, neighbours.with_record):
         if not isinstance(dataset, GradientTable) or dataset.basis is not None:
             raise ValueError(
@@ -112,7 +112,7 @@ def transcript_ratio(
 
 
 def _shifts(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> tuple[float, float, float]:
-    """The gradients of the others, of the record and of what stands in its place, in units of the noise."""
+    """Gradients of the others, of the record and of its replacement, in units of the noise."""
     line = read_line(mechanism, neighbours)
     shared = 0.0
     if mechanism.sees == "updates":
@@ -122,6 +122,7 @@ def _shifts(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> 
 
 
 def _attendance_ratio(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> AttendanceRatio:
+    """The ratio by how many records attend each round."""
     shared, own, replaced = _shifts(mechanism, neighbours)
     law = attendance_law(mechanism.sampler, neighbours.with_record.records, mechanism.group)
     assert law is not None
@@ -137,7 +138,7 @@ def _attendance_ratio(mechanism: ManyRounds | CollapsedRounds, neighbours: Neigh
 
 
 def _final_ratio(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours) -> AttendanceRatio:
-    """The sum of all rounds: one Gaussian of their joint noise for every number of times that records attend."""
+    """The ratio of the sum of all rounds: one Gaussian for every number of times that records attend."""
     records = neighbours.with_record.records
     law = final_law(mechanism.sampler, records, mechanism.epochs, mechanism.group)
     if law is None:
@@ -163,7 +164,7 @@ def _final_ratio(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours
 def _attendance_curve(
     mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbours, shift: float | None
 ) -> TradeOff | None:
-    """The subsampled Gaussian's, where nothing but the record moves the sum and its chance is the same every round."""
+    """The subsampled Gaussian's curve, if only the record moves the sum and its probability is the same every round."""
     sampler, records = mechanism.sampler, neighbours.with_record.records
     if not shift:
         return None
@@ -178,6 +179,7 @@ def _attendance_curve(
 
 
 def _bins_ratio(mechanism: ManyRounds | CollapsedRounds, sampler: BallsAndBins, neighbours: Neighbours) -> BinsRatio:
+    """The ratio for balls and bins."""
     shared, own, replaced = _shifts(mechanism, neighbours)
     return BinsRatio(
         parameters=_parameters(mechanism, neighbours),
@@ -193,7 +195,7 @@ def _bins_ratio(mechanism: ManyRounds | CollapsedRounds, sampler: BallsAndBins, 
 def _poisson_round(
     mechanism: ManyRounds | CollapsedRounds, sampler: Poisson, neighbours: Neighbours
 ) -> tuple[OneRound, Neighbours]:
-    """One round and the pair as a round of the transcript shows it."""
+    """One round, and the pair as a round of the transcript shows it."""
     step = one_round(
         normalise_by="none", rate=sampler.rate, clip=mechanism.clip, noise_multiplier=mechanism.noise_multiplier
     )
@@ -246,7 +248,7 @@ def largest_round(mechanism: ManyRounds | CollapsedRounds, neighbours: Neighbour
 
 
 def _place_curve(mechanism: ManyRounds | CollapsedRounds, line: Line, places: np.ndarray) -> TradeOff | None:
-    """The exact curve, where guarantees has it."""
+    """The exact curve, if ``guarantees`` has it."""
     gap = abs(line.with_shift - line.without_shift)
     if isinstance(mechanism.sampler, Deterministic) or len(places) == 1:
         return guarantees.gaussian(mu=gap * math.sqrt(mechanism.epochs)).curve if gap > 0 else None
@@ -264,6 +266,7 @@ def _place_curve(mechanism: ManyRounds | CollapsedRounds, line: Line, places: np
 
 
 def _parameters(mechanism: Mechanism, neighbours: Neighbours) -> Mapping[str, Any]:
+    """Parameters of a distinguisher with this model and pair."""
     return {
         "mechanism": {"kind": mechanism.name, **mechanism.parameters},
         "neighbours": {"kind": neighbours.name, **neighbours.parameters},

@@ -1,4 +1,4 @@
-"""Numbers of an output in which leaks show, each laid out by fit trials and none by a model of the mechanism."""
+"""Features of an output in which leaks show, fixed by fit trials and not by a model of the mechanism."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from distinguishers.learned.separating_directions import separating
 from mechanisms.structure import structured
 
 QUIET = 1e-6
-"""Of the largest coordinate's size: a coordinate that varies less counts as without noise, for float32 itself does."""
+"""Share of the largest coordinate below which a deviation counts as no noise, since float32 itself varies as much."""
 FARTHEST = 1e6
-"""Standardised coordinates are cut here."""
+"""Largest absolute value of a standardised coordinate; larger ones are cut."""
 SMALLEST = 1e-30
 STEEPEST = 50.0
-"""One coordinate's evidence in the sum over all is cut here."""
+"""Largest evidence of one coordinate in the sum over all; larger ones are cut."""
 LEVELS = (-2.0, -0.7, 0.0, 0.7, 2.0)
-"""Deviations at which the order of an output's coordinates is read, as the share of them above."""
+"""Deviations for each of which the share of coordinates above is a feature."""
 
 
 @structured(
@@ -30,28 +30,28 @@ LEVELS = (-2.0, -0.7, 0.0, 0.7, 2.0)
 )
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Features:
-    """Everything that is read off one output, from means and deviations of the fit trials on both sides."""
+    """The features of one output, from means and deviations of the fit trials on both sides."""
 
     view: View
     means: np.ndarray
-    """Without and with the record, (2, coordinates)."""
+    """Means without and with the record, shape (2, coordinates)."""
     inverse: np.ndarray
     """One over the deviations without, with, and pooled, (3, coordinates); none below what counts as no noise."""
     size: float
     directions: np.ndarray
     """Unit vectors in standardised coordinates, (directions, coordinates)."""
     directed: tuple[str, ...]
-    """Their names."""
+    """Names of the directions."""
     shares: np.ndarray
-    """Of the view's groups."""
+    """Averages over the groups of the view."""
     towards: np.ndarray | None
-    """Where the means differ in a round, a unit vector; None without rounds."""
+    """Unit vector along which the means of a round differ; None without rounds."""
     repetition: Repetition | None
     grain: Grain | None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each number is."""
+        """Name of each feature."""
         names = [*self.directed, "evidence", "largest_without", "largest_with", "largest", "smallest"]
         names += ["mean", "spread", "tails", "norm", "zeros", *(f"share above {level:g}" for level in LEVELS)]
         names += [f"{what} of {name}" for what in ("norm", "mean") for name, _ in self.view.groups]
@@ -64,9 +64,9 @@ class Features:
         return tuple(names)
 
     def __call__(self, output: jax.Array) -> jax.Array:
-        """All features of one output, float32 of shape (features,); NaN where the output is not finite.
+        """All features of one output, float32 of shape (features,); NaN if the output is not finite.
 
-        Few reductions of stacked rows: each takes a fifth of a second to compile.
+        Uses few reductions of stacked rows, as each takes a fifth of a second to compile.
         """
         given = self.view(output)
         row = jnp.clip(given, -FARTHEST * self.size, FARTHEST * self.size)
@@ -100,7 +100,7 @@ class Features:
         return jnp.where(jnp.isfinite(given).all(), jnp.concatenate(found), jnp.nan)
 
     def _standardised(self, row: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """By the law without, by the law with, and from the mean without in the pooled deviation."""
+        """Coordinates standardised by the law without, the law with, and the pooled deviation (mean without)."""
         means, inverse = jnp.asarray(self.means, jnp.float32), jnp.asarray(self.inverse, jnp.float32)
         zero, one = row - means[0], row - means[1]
         first, second, common = (
@@ -109,20 +109,21 @@ class Features:
         return first, second, common
 
     def _rounds(self, own: jax.Array, towards: np.ndarray) -> jax.Array:
-        """The round that looks most as if it held the record, all of them, and how alike neighbours are."""
+        """Features of rounds: the one most like holding the record, all of them, and how alike neighbours are."""
         seen = jnp.dot(own, jnp.asarray(towards, jnp.float32))
         alike = jnp.mean(own[1:] * own[:-1]) / jnp.maximum(jnp.mean(own * own), SMALLEST)
         return jnp.stack([jnp.max(seen), jax.nn.logsumexp(jnp.clip(seen, -STEEPEST, STEEPEST)), alike])
 
 
 def _signed_log(value: jax.Array) -> jax.Array:
+    """Logarithm of the size, with the sign."""
     return jnp.sign(value) * jnp.log1p(jnp.abs(value))
 
 
 def learn_features(
     first: np.ndarray, second: np.ndarray, view: View, *, given: dict[str, np.ndarray] | None = None
 ) -> Features:
-    """From rows of both sides, as the view shows them; ``given`` are directions that are known, by name."""
+    """Learn features from rows of both sides, as the view gives them; ``given`` are known directions by name."""
     means = np.stack([side.mean(axis=0, dtype=np.float64) for side in (first, second)])
     raw = np.stack([_deviation(side, mean) for side, mean in zip((first, second), means, strict=True)])
     size = max(float(np.abs(means).max()), float(raw.max()), SMALLEST)
@@ -147,11 +148,13 @@ def learn_features(
 
 
 def _towards(means: np.ndarray, deviation: np.ndarray, view: View) -> np.ndarray:
+    """Unit vector along which the means of a round differ."""
     shift = ((means[1] - means[0]) / deviation)[: view.own]
     along = shift.reshape(view.rounds, -1).mean(axis=0)
     return along / max(float(np.linalg.norm(along)), SMALLEST)
 
 
 def _deviation(side: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Deviations of the coordinates, with a floor where there is no noise."""
     unit = max(float(np.abs(side).max()), SMALLEST)
     return unit * np.sqrt(np.mean(((side - mean) / unit) ** 2, axis=0, dtype=np.float64))

@@ -25,23 +25,24 @@ from mechanisms.release import Layout
 from mechanisms.structure import is_structured, structured
 
 FEWEST = 20
-"""Outputs per side below which nothing can be learnt."""
+"""Fewest outputs per side from which anything can be learned."""
 SHARE = 0.4
-"""Fit trials for each judged one, between the two limits that follow."""
+"""Number of fit trials for each judged one, within the two limits below."""
 LEAST, MOST = 200, 20_000
 ALONE = 3
-"""Features that are members of their own beside the network: the last is the best in the tails, the others by ranks."""
+"""Number of single features that are members beside the network: the last is the best in the tails, the others by
+ranks."""
 TAIL = 0.95
-"""Confidence at which counts in the tails are read. It only ranks features."""
+"""Confidence of the limits on counts in the tails, which only rank features."""
 RECORD = "record"
-"""The feature along the record's gradient. Of a transcript it is a member whatever the fit trials say: it alone needs
-no learning where a direction among many weights is to be found."""
+"""Feature along the record's gradient. For a transcript it is always a member: it alone needs no learning where a
+direction among many weights is sought."""
 REPLAYED = "replayed"
 """The feature along which the record moved the release on the same draws."""
 ROUNDS = 4
-"""First rounds in which the record's gradient is looked for one by one."""
+"""Number of first rounds in which the record's gradient is sought separately."""
 AT_ONCE = 2**22
-"""Coordinates whose features are computed at once."""
+"""Most coordinates whose features are computed at once."""
 
 Read = Callable[[Any], jax.Array]
 
@@ -49,14 +50,14 @@ Read = Callable[[Any], jax.Array]
 @structured(numbers=("read", "alone", "signs", "scaling", "weights"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Learned(Reads):
-    """Several scores of one reading: the network's over all features, and some features alone."""
+    """The network's score over all features, and scores of some single features, from one reading of an output."""
 
     read: Read
-    """From an output to its features, shape (features,)."""
+    """Computes the features of an output, shape (features,)."""
     names: tuple[str, ...]
-    """Of the members: the network's, then those of single features."""
+    """Names of the members: the network, then single features."""
     alone: np.ndarray
-    """Places of the single features."""
+    """Places of the single features among all."""
     signs: np.ndarray
     scaling: network.Scaling
     weights: Any
@@ -67,7 +68,7 @@ class Learned(Reads):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """How many outputs it was trained on, and its members."""
+        """The number of outputs that it was trained on, and its members."""
         return {"fit_without": self.trained_on[0], "fit_with": self.trained_on[1], "members": list(self.names)}
 
     @property
@@ -85,7 +86,7 @@ class Learned(Reads):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class LearnedMember(OneScore):
-    """One of the scores alone."""
+    """A single score of a learned distinguisher."""
 
     whole: Learned
     place: int
@@ -93,21 +94,21 @@ class LearnedMember(OneScore):
 
     @property
     def name(self) -> str:
-        """The network or the feature."""
+        """Name of the feature, or of the network."""
         return self.whole.names[self.place]
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """Of the whole."""
+        """Parameters of the whole distinguisher."""
         return self.whole.parameters
 
     @property
     def accepts(self) -> tuple[OutputKind, ...]:
-        """Of the whole."""
+        """Kinds of output that the whole distinguisher can read."""
         return self.whole.accepts
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
-        """Its score."""
+        """The score of one output."""
         return self.whole(key, output)[self.place]
 
 
@@ -116,20 +117,20 @@ class Fit:
     """A learner: trains on fit trials that nothing judges."""
 
     given: Callable[[Any], Any] | None = None
-    """The user's features of one output; those of ``features.py`` where there are none."""
+    """The user's features of one output; by default those of ``features.py``."""
     record: np.ndarray | None = None
-    """The record's gradient, where it is known."""
+    """The record's gradient, if known."""
     replayed: np.ndarray | None = None
-    """How the record moved the whole release on the same draws, where both sides were run on them."""
+    """How the record moved the whole release on the same draws, if both sides were run on them."""
     name: str = "fit"
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The features' name."""
+        """The name of the features."""
         return {} if self.given is None else {"features": name_of(self.given)}
 
     def fit_trials(self, trials: int) -> int:
-        """In total, half of them per side."""
+        """Number of fit trials in total, half of them per side."""
         return 2 * (int(np.clip(SHARE * trials, LEAST, MOST)) // 2)
 
     def learn(self, key: jax.Array, without: Any, with_record: Any, layout: Layout) -> Learned:
@@ -164,7 +165,7 @@ class Fit:
         )
 
     def _seen(self, layout: Layout) -> dict[str, np.ndarray]:
-        """What a replay saw move, if it is one of this output."""
+        """The direction in which a replay saw the release move, if its shape is that of the outputs."""
         fits = self.replayed is not None and len(self.replayed) == layout.entries
         return {REPLAYED: self.replayed} if fits and self.replayed is not None else {}
 
@@ -208,10 +209,12 @@ def fit(features: Callable[[Any], Any] | None = None) -> Fit:
 
 
 def _count(outputs: Any) -> int:
+    """Number of outputs."""
     return len(jax.tree.leaves(outputs)[0])
 
 
 def _checked(without: Any, with_record: Any) -> list[Any]:
+    """Both sides, if there are enough outputs."""
     sides = [without, with_record]
     fewest = min(map(_count, sides))
     require("outputs", fewest >= FEWEST, f"at least {FEWEST} per side", fewest)
@@ -221,6 +224,7 @@ def _checked(without: Any, with_record: Any) -> list[Any]:
 
 
 def _halves(key: jax.Array, side: Any) -> tuple[Any, Any]:
+    """Split outputs into two random halves."""
     count = _count(side)
     # on the host: the device would compile a sort for this one use
     order = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel()).permutation(count)
@@ -229,9 +233,9 @@ def _halves(key: jax.Array, side: Any) -> tuple[Any, Any]:
 
 
 def _of_rounds(record: np.ndarray | None, layout: Layout) -> dict[str, np.ndarray]:
-    """The record's gradient in all rounds and in each of the first few, if it is one of this output.
+    """The record's gradient in all rounds and in each of the first few, if its shape fits the output.
 
-    It may be one for each round, or the same in all of them.
+    It may be one gradient for each round, or the same in all of them.
     """
     rounds = layout.rounds or 1
     if record is None or len(record) not in (layout.size, layout.size * rounds):
@@ -245,7 +249,7 @@ def _of_rounds(record: np.ndarray | None, layout: Layout) -> dict[str, np.ndarra
 
 @jax.jit
 def _shared(read: Read, outputs: Any) -> jax.Array:
-    """Of all learners whose features have one structure."""
+    """Features of outputs, by one program for all learners whose features have the same structure."""
     return jax.vmap(read)(outputs)
 
 
@@ -266,9 +270,9 @@ def _read_all(read: Read, side: Any, entries: int) -> np.ndarray:
 def _best_alone(
     without: np.ndarray, with_record: np.ndarray, *, always: Container[str], names: tuple[str, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Places and signs of the features that tell the sides apart best, and of those that are kept always.
+    """Places and signs of the features that distinguish the sides best, and of those that are always kept.
 
-    Ranks see a shift of the whole law. They overlook an event that is rare with the record and never happens without
+    Ranks show a shift of the whole law. They overlook an event that is rare with the record and never happens without
     it, as in rounds that seldom sample the record: the last place is for that.
     """
     ranks = ranks_of(np.concatenate([without, with_record]))[len(without) :]
@@ -289,7 +293,7 @@ def _best_alone(
 
 
 def _separation(without: np.ndarray, with_record: np.ndarray) -> np.ndarray:
-    """How many deviations apart two normal laws would be whose tails hold what each feature's tails at least show."""
+    """Distance in deviations of two normal laws whose tails have at least what each feature's tails show."""
     shown = []
     for first, second in ((without, with_record), (-with_record, -without)):
         n0, n1 = len(first), len(second)

@@ -12,15 +12,15 @@ import numpy as np
 from mechanisms.structure import structured
 
 BINS = 2**18
-"""Of the histogram whose spectrum is searched; half precision has 2^11 values in an octave."""
+"""Bins of the histogram whose spectrum is searched; half precision has 2^11 values in an octave."""
 REACH = 4.0
 """Deviations on either side that the histogram covers."""
 LEAST = 0.03
-"""Coherence below which there is no grain; noise of 10^5 differences reaches .01."""
+"""Coherence below which there is no grain; without one, noise reaches .01 for 10^5 differences."""
 COORDINATES = 64
-"""Coordinates in which the grain is looked for."""
+"""Most coordinates in which the grain is sought."""
 COARSEST = 16.0
-"""Lattices with fewer points in a deviation are found by what repeats."""
+"""Points of a lattice in a deviation below which repetitions show it instead."""
 
 
 @structured(numbers=("frequency", "phases"))
@@ -67,7 +67,7 @@ def find_grain(first: np.ndarray, second: np.ndarray) -> Grain | None:
 
 
 def _refine(differences: np.ndarray, frequency: float, step: float) -> float:
-    """The frequency nearby at which the differences agree best."""
+    """The nearby frequency at which the differences agree best."""
     some = differences[:20_000]
     for width in (step, step / 8, step / 64):
         tried = frequency + np.linspace(-width, width, 17)
@@ -76,6 +76,7 @@ def _refine(differences: np.ndarray, frequency: float, step: float) -> float:
 
 
 def _phases(side: np.ndarray, frequency: float) -> np.ndarray:
+    """Mean phases of a side at one frequency, as cos and sin."""
     turns = side.astype(np.float64) * np.float64(np.float32(frequency))
     mean = np.exp(2j * np.pi * (turns - np.floor(turns))).mean(axis=0)
     return np.stack([mean.real, mean.imag])

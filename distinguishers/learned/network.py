@@ -1,4 +1,4 @@
-"""A small network that tells two samples of features apart: trained with a key, stopped where held-out rows say so."""
+"""A small network that distinguishes two samples of features, trained with a key and stopped by held-out rows."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ WIDTH = 64
 """Features are padded to a multiple of this, so that few shapes of scores are compiled."""
 HIDDEN = 32
 ROWS = 32
-"""In a block: 32 rows of 128 features times 33 stay below what BLAS shares among threads."""
+"""Rows in a block: 32 rows of 128 features times 33 stay below what BLAS divides among threads."""
 STEPS = 300
 RATE = 1e-2
 DECAY = 1e-2
 MEMORY = 0.9, 0.999
-"""AdamW's, of gradients and of their squares."""
+"""AdamW's decay rates of the averages of gradients and of their squares."""
 TINY = 1e-8
 HELD_OUT = 0.3
-"""Of the rows, for deciding where to stop."""
+"""Share of the rows that decides when to stop."""
 BEND = 3.0
-"""Deviations beyond which a standardised feature counts by its logarithm."""
+"""Deviations beyond which a standardised feature grows only as a logarithm."""
 
 
 class Weights(NamedTuple):
@@ -37,20 +37,20 @@ class Weights(NamedTuple):
 
 
 class Scaling(NamedTuple):
-    """What makes features comparable."""
+    """Makes features comparable."""
 
     location: np.ndarray
     scale: np.ndarray
 
     def __call__(self, features: Any, numpy: Any = jnp) -> Any:
-        """Standardised and bent at the ends, padded to the network's width; by JAX, or by NumPy."""
+        """Standardise features, bend their ends and pad them to the width of the network, with JAX or NumPy."""
         location, scale = (numpy.asarray(value, numpy.float32) for value in self)
         bent = BEND * numpy.arcsinh((features - location) / scale / BEND)
         return numpy.pad(bent, [(0, 0)] * (bent.ndim - 1) + [(0, -bent.shape[-1] % WIDTH)])
 
 
 def find_scaling(features: np.ndarray) -> Scaling:
-    """Median and deviation without the outermost rows; a constant feature gets a scale that keeps it small."""
+    """Scaling by median and deviation without the outermost rows; keeps constant features small."""
     low, middle, high = np.quantile(features.astype(np.float64), [0.01, 0.5, 0.99], axis=0)
     inner = np.clip(features, low, high).std(axis=0, dtype=np.float64)
     outer = features.std(axis=0, dtype=np.float64)
@@ -104,13 +104,13 @@ def train(key: jax.Array, without: np.ndarray, with_record: np.ndarray) -> tuple
 
 
 def _in_blocks(rows: np.ndarray) -> np.ndarray:
-    """Of ROWS each; the last is filled up with zeros, which weigh nothing."""
+    """Split rows into blocks of ROWS; the last is filled with zeros, which get no weight."""
     missing = [(0, -len(rows) % ROWS)] + [(0, 0)] * (rows.ndim - 1)
     return np.pad(rows, missing).reshape(-1, ROWS, *rows.shape[1:])
 
 
 def _start(rng: np.random.Generator, width: int) -> Weights:
-    """The score starts at zero: only the hidden layer's weights differ from it."""
+    """Initial weights: only those of the hidden layer are not zero, so that the score starts at zero."""
     # what the other parts would draw before them is skipped: a key keeps its network
     rng.standard_normal(1 + 2 * HIDDEN)
     first = np.zeros((width + 1, HIDDEN + 1), np.float32)
@@ -119,7 +119,7 @@ def _start(rng: np.random.Generator, width: int) -> Weights:
 
 
 def _even(chosen: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Weights of one half for each side."""
+    """Weights of the chosen rows that sum to one half for each side."""
     weights = np.zeros(len(y), np.float32)
     for label in (0.0, 1.0):
         own = chosen & (y == label)

@@ -1,4 +1,4 @@
-"""An output as one row of coordinates: its own, and the differences in which noise that is used twice cancels."""
+"""An output as one row of coordinates: its own, and differences in which noise that is used twice cancels."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ import numpy as np
 from mechanisms.release import Layout
 
 LONGEST = 2**16
-"""Coordinates above which no differences are added."""
+"""Number of coordinates above which no differences are added."""
 PAIRS = 8
-"""Neighbouring tensors that are compared."""
+"""Most pairs of neighbouring tensors that are compared."""
 GROUPS = 12
-"""Tensors, and rounds, whose sizes are looked at one by one; the last one takes the rest."""
+"""Most tensors and rounds whose sizes are features; the last group combines the rest."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class View:
-    """Coordinates of an output, round after round, then differences of consecutive rounds and of neighbouring tensors.
+    """Coordinates of an output round by round, then differences of consecutive rounds and of neighbouring tensors.
 
-    A generator that is seeded again for every round or tensor gives both the same noise: in the difference it is gone,
-    and what is left is bare.
+    A generator that is seeded again for every round or tensor gives both the same noise, which cancels in the
+    difference.
     """
 
     layout: Layout
 
     @property
     def own(self) -> int:
-        """Coordinates that are the output's own; they come first."""
+        """Number of coordinates of the output itself, which come first."""
         return self.layout.entries
 
     @property
     def rounds(self) -> int:
-        """Rounds of the output, one where it is no transcript."""
+        """Number of rounds of the output; 1 if it is no transcript."""
         return self.layout.rounds or 1
 
     @property
     def groups(self) -> tuple[tuple[str, slice], ...]:
-        """Tensors of the first round, and whole rounds, by their place among the output's own coordinates."""
+        """Tensors of the first round, and whole rounds, as slices of the output's own coordinates."""
         size = self.layout.size
         tensors = list(zip(self.layout.names, self.layout.slices, strict=True))
         rounds = [(f"round {i}", slice(i * size, (i + 1) * size)) for i in range(self.rounds)]
@@ -50,7 +50,7 @@ class View:
 
     @property
     def shares(self) -> np.ndarray:
-        """One over each group's size at its coordinates, (groups, own coordinates): rows that take means."""
+        """Weights that average over each group, shape (groups, own coordinates)."""
         found = np.zeros((len(self.groups), self.own), np.float32)
         for row, (_, part) in zip(found, self.groups, strict=True):
             row[part] = 1 / (part.stop - part.start)
@@ -68,7 +68,7 @@ class View:
         return jnp.concatenate(self._parts(jnp.concatenate(parts, axis=-1)), axis=-1)
 
     def _parts(self, flat: Any) -> list[Any]:
-        """From (..., rounds, size), with NumPy or JAX."""
+        """Parts of outputs (..., rounds, size), with NumPy or JAX."""
 
         def row(part: Any) -> Any:
             return part.reshape(*flat.shape[:-2], -1)
@@ -86,7 +86,7 @@ class View:
 
 
 def _few(parts: list[tuple[str, slice]]) -> list[tuple[str, slice]]:
-    """The parts that have coordinates, those beyond the last place as one."""
+    """The nonempty parts, with those beyond the last group combined."""
     full = [part for part in parts if part[1].stop > part[1].start]
     if len(full) <= GROUPS:
         return full

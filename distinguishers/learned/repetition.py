@@ -1,4 +1,4 @@
-"""What repeats from trial to trial: a coordinate that takes few values, and on which side each of them was seen."""
+"""Values that repeat from trial to trial: coordinates of few values, and on which side each value occurred."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from mechanisms.structure import structured
 
 COORDINATES = 16
-"""Those with most repetitions are read."""
+"""Number of coordinates that are used: those with most repetitions."""
 SEARCHED = 4096
 """Coordinates that are searched for repetitions."""
 VALUES = 128
-"""Values of a coordinate that are kept, the most frequent ones."""
+"""Most values of a coordinate that are kept, the most frequent ones."""
 
 
 @structured(numbers=("coordinates", "values", "evidence"))
@@ -29,11 +29,11 @@ class Repetition:
 
     coordinates: np.ndarray
     values: np.ndarray
-    """In increasing order, (coordinates, values), padded with infinity."""
+    """Sorted values, shape (coordinates, values), padded with infinity."""
     evidence: np.ndarray
 
     def __call__(self, row: jax.Array) -> jax.Array:
-        """Shape (4,)."""
+        """The four features of an output, shape (4,)."""
         seen = row[self.coordinates]
         values = jnp.asarray(self.values, jnp.float32)
         known = values == seen[:, None]
@@ -42,7 +42,7 @@ class Repetition:
 
 
 def find_repetition(first: np.ndarray, second: np.ndarray) -> Repetition | None:
-    """Tables of repeated values, where values repeat more than float32 noise makes them."""
+    """Tables of repeated values, if values repeat more often than float32 noise makes them; otherwise None."""
     searched = np.unique(np.linspace(0, first.shape[1] - 1, SEARCHED).astype(int))
     both = np.concatenate([first[:, searched], second[:, searched]])
     ordered = np.sort(both, axis=0)
@@ -63,5 +63,6 @@ def find_repetition(first: np.ndarray, second: np.ndarray) -> Repetition | None:
 
 
 def _count(column: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """How often each value occurs in a column."""
     ordered = np.sort(column)
     return np.searchsorted(ordered, values, side="right") - np.searchsorted(ordered, values, side="left")

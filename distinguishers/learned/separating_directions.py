@@ -9,9 +9,9 @@ import numpy as np
 WHITENED = 600
 """Coordinates up to which full covariances are inverted and compared."""
 EACH = 2
-"""Directions of each kind of spread."""
+"""Number of directions of each kind of spread."""
 RIDGE = 1e-6
-"""Of the sharp inverse: a combination of coordinates without noise weighs a million times one with."""
+"""Ridge of the sharp inverse: a combination of coordinates without noise weighs a million times one with noise."""
 
 
 def separating(

@@ -1,1 +1,1 @@
-"""Mechanisms of our own, compiled: one round, many rounds, trainings, textbook mechanisms."""
+"""Compiled mechanisms: one round, many rounds, trainings, textbook mechanisms."""

@@ -20,7 +20,7 @@ from mechanisms.simulators.rounds import CollapsedTable, DenseRound, TableRound,
 @answers(reads_tables=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Round(Described):
-    """What both simulators of a round are given."""
+    """Parameters of both simulators of a round."""
 
     normalise_by: Normaliser
     rate: float
@@ -31,7 +31,7 @@ class _Round(Described):
         check_parameters(self.normalise_by, self.rate, self.clip, self.noise_multiplier)
 
     def divisor(self, records: int) -> float | None:
-        """What the noisy sum is divided by; None where it depends on the batch."""
+        """Divisor of the noisy sum; None if it depends on the batch."""
         return divisor(self.normalise_by, records=records, rate=self.rate)
 
 
@@ -147,9 +147,9 @@ collapsed_round = CollapsedRound
 
 
 def divisor(normalise_by: str, *, records: int, rate: float) -> float | None:
-    """1, N q, or floor(N q) with 1 for 0; None for the realised batch. [wang2026, definitions 2.7-2.9 and A.1]
+    """Divisor of a round: 1, N q, or floor(N q) with 1 for 0; None for the realised batch.
 
-    The floor is of the float64 product, as implementations compute it.
+    [wang2026, definitions 2.7-2.9 and A.1] The floor is of the float64 product, as implementations compute it.
     """
     if normalise_by == "realised_batch":
         return None

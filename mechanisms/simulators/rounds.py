@@ -1,4 +1,4 @@
-"""What one round of DP-SGD computes: structure and numbers, for compiled programs."""
+"""One round of DP-SGD, as structure and numbers for compiled programs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mechanisms.randomness.noise_sums import normal_sums
 from mechanisms.structure import next_power, pad_rows, round_up, structured
 
 SMALLEST = 1e-18
-"""Floor of a gradient's largest entry: XLA may square it on its own, and smaller squares vanish."""
+"""Floor of a gradient's largest entry: XLA may square it separately, and smaller squares vanish."""
 UNROLLED_RECORDS = 16
-"""Records up to which the batch is summed term by term, which XLA fuses with the noise; a product it does not."""
+"""Most records whose sum is unrolled, which XLA fuses with the noise; a matrix product it does not."""
 
 
 def clip_rows(gradients: jax.Array, clip: float) -> jax.Array:
-    """``g / max(1, |g|_2 / clip)`` for every row; the norm is scaled, so that large gradients do not overflow."""
+    """Clip every row, ``g / max(1, |g|_2 / clip)``; the norm is scaled so that large gradients do not overflow."""
     largest = jnp.maximum(jnp.max(jnp.abs(gradients), axis=1, keepdims=True), SMALLEST)
     scaled = gradients / largest
     # at least 1 but for a zero gradient
@@ -43,7 +43,7 @@ def batch_sum(batch: jax.Array, gradients: jax.Array) -> jax.Array:
 
 
 def add_first(vector: jax.Array, values: jax.Array) -> jax.Array:
-    """``values`` added to a vector's first coordinates."""
+    """Add ``values`` to the first coordinates of a vector."""
     if jax.default_backend() == "cpu" or len(values) > UNROLLED_RECORDS:
         return vector + jnp.pad(values, (0, len(vector) - len(values)))
     # A GPU would write the padded vector and read it again.
@@ -61,13 +61,13 @@ class DenseRound(StructuredRelease):
     gradients: jax.Array
     clip: float
     joins: Words | None
-    """The threshold of 64 bits below which a record joins the batch; None where all do."""
+    """Threshold of 64 bits below which a record joins the batch; None if all do."""
     deviation: float
     shrink: float | None
-    """One over the divisor; None where the batch's size divides."""
+    """One over the divisor; None if the size of the batch divides."""
 
     def __call__(self, key: jax.Array) -> jax.Array:
-        """The update of one key."""
+        """The update for one key."""
         records, dimension = self.gradients.shape
         batch = poisson_joins(key, records, self.joins)
         total = batch_sum(batch, clip_rows(self.gradients, self.clip))
@@ -79,23 +79,23 @@ class DenseRound(StructuredRelease):
 )
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TableRound(StructuredRelease):
-    """A round on gradients along the first axes: nothing of the full dimension is read."""
+    """A round on gradients along the first axes, which reads nothing of the full dimension."""
 
     rows: np.ndarray
-    """Of every group, clipped, shape (groups, rank); zero where padded."""
+    """Clipped gradient of every group, shape (groups, rank); padded with zeros."""
     starts: np.ndarray | None
-    """Where each group's records begin; None where every record is a group."""
+    """Index of each group's first record; None if every record is a group."""
     ends: np.ndarray | None
     records: int
     joins: Words | None
     deviation: float
     shrink: float | None
     places: int
-    """Records, padded."""
+    """Number of records, padded."""
     dimension: int
 
     def __call__(self, key: jax.Array) -> jax.Array:
-        """The update of one key."""
+        """The update for one key."""
         total, size = self._summed(key)
         noisy = add_first(self.deviation * normal(key, (self.dimension,)), total)
         return noisy * shrunk(self.shrink, size)
@@ -121,7 +121,7 @@ class TableRound(StructuredRelease):
         return batch_sum(self._joined(batch), jnp.asarray(self.rows)), jnp.sum(batch)
 
     def _joined(self, batch: jax.Array) -> jax.Array:
-        """How many of each group are in the batch."""
+        """Number of records of each group in the batch."""
         if self.starts is None or self.ends is None:
             return batch
         if len(self.rows) > UNROLLED_RECORDS:
@@ -135,7 +135,7 @@ class TableRound(StructuredRelease):
 def table_round(
     table: GradientTable, *, clip: float, rate: float, deviation: float, divisor: float | None
 ) -> TableRound:
-    """The round on a table: gradients clipped and groups counted on the host, padded to a few sizes."""
+    """A round on a table, with gradients clipped and groups counted on the host and padded to a few sizes."""
     places = round_up(table.records)
     rows = clipped_rows(table.rows, clip)
     alone = len(table.counts) == table.records
@@ -160,19 +160,19 @@ def table_round(
 @structured(numbers=("rows", "tables", "deviation", "shrink", "rest"))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class CollapsedTable(StructuredRelease):
-    """A round through sufficient statistics: a count for every group, one chi-square for the rest."""
+    """A round by sufficient statistics: a count for every group, one chi-square number for the rest."""
 
     rows: np.ndarray
-    """Of every group, clipped, shape (groups, rank); zero where padded."""
+    """Clipped gradient of every group, shape (groups, rank); padded with zeros."""
     tables: Tables
-    """Of each group's share of the batch."""
+    """Laws of the number of records of each group in the batch."""
     deviation: float
     shrink: float | None
-    """One over the divisor; None where the batch's size divides."""
+    """One over the divisor; None if the size of the batch divides."""
     rest: MeanSquare | None
 
     def __call__(self, key: jax.Array) -> Collapsed:
-        """The statistics of one key."""
+        """The statistics for one key."""
         # the counter of a group's draw is its place
         drawn = self.tables.look_up(words(key, Stream.BATCH, jnp.arange(len(self.rows), dtype=jnp.uint32)))
         counts = drawn.astype(jnp.float32)
@@ -186,7 +186,7 @@ class CollapsedTable(StructuredRelease):
 def collapsed_table(
     table: GradientTable, *, clip: float, rate: float, deviation: float, divisor: float | None
 ) -> CollapsedTable:
-    """The statistics of a table: gradients clipped and laws of counts tabulated on the host."""
+    """The statistics of a round on a table, with gradients clipped and laws of counts tabulated on the host."""
     groups = next_power(len(table.rows), least=2)
     degrees = table.dimension - table.rank
     variance = (deviation if divisor is None else deviation / divisor) ** 2
@@ -200,16 +200,16 @@ def collapsed_table(
 
 
 def inverse(divisor: float | None) -> float | None:
-    """One over a divisor that does not depend on the batch."""
+    """One over the divisor; None if it depends on the batch."""
     return None if divisor is None else 1 / divisor
 
 
 def shrunk(shrink: float | None, size: jax.Array) -> jax.Array | float:
-    """What the noisy sum is multiplied by."""
+    """Factor on the noisy sum."""
     return 1 / jnp.maximum(size, 1.0) if shrink is None else shrink
 
 
 def clipped_rows(rows: np.ndarray, clip: float) -> np.ndarray:
-    """Clipping on the host: coordinates in an orthonormal basis have the norms of the gradients."""
+    """Clip rows on the host: coordinates in an orthonormal basis have the norms of the gradients."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.maximum(1.0, lengths / clip)

@@ -1,4 +1,5 @@
-"""Many rounds on gradients along the first axes: nothing of the full dimension is read, nor kept if it need not be."""
+"""Many rounds on gradients along the first axes, which read nothing of the full dimension and keep it only if
+needed."""
 
 from __future__ import annotations
 
@@ -24,15 +25,15 @@ from mechanisms.structure import structured
 )
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class TableRounds(StructuredRelease):
-    """What ``many_rounds`` releases on a table, from the same noise; the query is each record's row."""
+    """The release of ``many_rounds`` on a table, from the same noise; the query is each record's row."""
 
     rows: np.ndarray
-    """Of every group, clipped, shape (groups, rank)."""
+    """Clipped gradient of every group, shape (groups, rank)."""
     deviation: float
     sampler: Sampler
     epochs: int
     isolated: bool
-    """Whether the other records' gradients are taken off."""
+    """Whether the other records' gradients are subtracted."""
     final: bool
     """Whether only the sum of all rounds is released."""
     group: int
@@ -40,7 +41,7 @@ class TableRounds(StructuredRelease):
     dimension: int
 
     def __call__(self, key: jax.Array) -> jax.Array:
-        """The transcript (rounds, dimension), or the sum of it."""
+        """The transcript (rounds, dimension), or its sum."""
 
         def released(number: jax.Array, total: jax.Array) -> jax.Array:
             noise = normal(jax.random.fold_in(key, number + 1), (self.dimension,))
@@ -60,7 +61,7 @@ class TableRounds(StructuredRelease):
         return not self.final and self.rows.shape[1] <= span < self.dimension
 
     def summary(self, key: jax.Array, span: int) -> Collapsed:
-        """Every round's first ``span`` coordinates and mean square of the others: no round is kept as a vector."""
+        """First ``span`` coordinates of every round, and mean square of the others; no round is kept as a vector."""
 
         def released(number: jax.Array, total: jax.Array) -> Collapsed:
             noise = normal_sums(jax.random.fold_in(key, number + 1), self.dimension, span)
@@ -71,10 +72,11 @@ class TableRounds(StructuredRelease):
         return self._by_rounds(key, released)
 
     def _by_rounds(self, key: jax.Array, released: Callable[[jax.Array, jax.Array], Any]) -> Any:
+        """Apply a function to every round."""
         return jax.lax.map(lambda each: released(*each), self._totals(key))
 
     def _totals(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The numbers of the rounds, and what their batches add along the first axes, shape (rounds, rank)."""
+        """Numbers of the rounds, and the sums of their batches along the first axes, shape (rounds, rank)."""
         records = sum(self.counts)
         keys = epoch_keys(key, self.sampler, self.epochs)
         batches = jax.vmap(lambda own: self.sampler(own, records))(keys)
@@ -103,7 +105,7 @@ def table_rounds(
     final: bool,
     group: int,
 ) -> TableRounds:
-    """The rounds on a table, its gradients clipped on the host."""
+    """The rounds on a table, with gradients clipped on the host."""
     return TableRounds(
         rows=clipped_rows(table.rows, clip).astype(np.float32),
         deviation=deviation,

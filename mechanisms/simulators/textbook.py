@@ -16,6 +16,7 @@ from mechanisms.structure import structured
 
 
 def _records(dataset: Any) -> jax.Array:
+    """A dataset as an array."""
     values = jnp.asarray(materialise(dataset), jnp.float32)
     if values.ndim != 2 or values.shape[0] < 1:
         raise ValueError(f"dataset must have shape (records, dimension), records >= 1, got {values.shape}.")
@@ -31,7 +32,7 @@ class NoisySum(StructuredRelease):
     scale: float
 
     def __call__(self, key: jax.Array) -> jax.Array:
-        """The sum of one key."""
+        """The noisy sum for one key."""
         total = jnp.sum(self.records, axis=0)
         return total + self.scale * noise.normal(key, total.shape)
 

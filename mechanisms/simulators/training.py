@@ -73,16 +73,16 @@ class ManyRounds(Described):
 
     @property
     def parameters(self):
-        """What its constructor was given; the sampler by its name and parameters."""
+        """Arguments of its constructor, with the sampler by its name and parameters."""
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "sampler"}
         return {"sampler": {"kind": self.sampler.name, **self.sampler.parameters}, **own}
 
     def rounds(self, records: int) -> int:
-        """Rounds of the whole training."""
+        """Number of rounds of the whole training."""
         return self.epochs * self.sampler.rounds(records)
 
     def steps_on(self, dataset: Any) -> int | None:
-        """The same, from the dataset."""
+        """Number of rounds on this dataset."""
         records = records_in(dataset)
         return None if records is None else self.rounds(records)
 
@@ -93,7 +93,7 @@ class ManyRounds(Described):
 
     @property
     def reads_tables(self) -> bool:
-        """Whether it reads a GradientTable as it is."""
+        """Whether it accepts a GradientTable."""
         return self.query is None and sampling.is_ours(self.sampler)
 
     def release_on(self, dataset: Any) -> TableRounds | None:
@@ -113,7 +113,7 @@ class ManyRounds(Described):
         )
 
     def __call__(self, key: jax.Array, dataset: Any) -> jax.Array:
-        """The transcript (rounds, dimension), or the sum of it."""
+        """The transcript (rounds, dimension), or its sum."""
         if (known := self.release_on(dataset)) is not None:
             return known(key)
         records = jnp.asarray(materialise(dataset), jnp.float32)
@@ -153,11 +153,11 @@ class ManyRounds(Described):
 @answers(reads_tables=True)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollapsedRounds(Described):
-    """The rounds of ``many_rounds`` in the one direction that the gradients have: a number a round, not a vector.
+    """The rounds of ``many_rounds`` along the one direction of the gradients: a number a round, not a vector.
 
-    The common records share one gradient and the differing record's is parallel to it (worst_case_pair): what the batch
-    adds is known from how many others attend and whether the record does. The noise across is left out unless the
-    final sum is asked for in full: it is independent of the data, and so of everything.
+    The common records share one gradient, and that of the differing record is parallel to it (worst_case_pair), so that
+    what a batch adds follows from how many others attend and whether the record does. Noise in other directions is
+    independent of everything, and left out unless the final sum is requested in full.
     """
 
     sampler: Sampler
@@ -176,7 +176,7 @@ class CollapsedRounds(Described):
 
     @property
     def parameters(self):
-        """What its constructor was given."""
+        """Arguments of its constructor."""
         return {key: value for key, value in self._full().parameters.items() if key != "query"}
 
     @property
@@ -185,16 +185,16 @@ class CollapsedRounds(Described):
         return "collapsed_transcript" if self.releases == "transcript" else "collapsed"
 
     def rounds(self, records: int) -> int:
-        """Rounds of the whole training."""
+        """Number of rounds of the whole training."""
         return self.epochs * self.sampler.rounds(records)
 
     def steps_on(self, dataset: Any) -> int | None:
-        """The same, from the dataset."""
+        """Number of rounds on this dataset."""
         records = records_in(dataset)
         return None if records is None else self.rounds(records)
 
     def release_on(self, dataset: Any) -> CollapsedEpochs | None:
-        """Both datasets of a pair are one program; a user's own sampler is compiled as it is."""
+        """The epochs as one program for both datasets; None for a user's own sampler, which is compiled as it is."""
         return self._epochs(dataset) if sampling.is_ours(self.sampler) else None
 
     def __call__(self, key: jax.Array, dataset: Any) -> Collapsed:
@@ -225,13 +225,13 @@ class CollapsedRounds(Described):
 )
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class CollapsedEpochs(StructuredRelease):
-    """Epochs along the gradients' one direction."""
+    """Epochs along the one direction of the gradients."""
 
     shared: float | None
-    """The gradient of the common records; None where they are taken off."""
+    """Gradient of the common records; None if they are subtracted."""
     own: float
     deviation: float
-    """Of a round's noise, or of the sum's."""
+    """Standard deviation of a round's noise, or of the sum's."""
     rest: MeanSquare | None
     sampler: Sampler
     records: int
@@ -240,7 +240,7 @@ class CollapsedEpochs(StructuredRelease):
     final: bool
 
     def __call__(self, key: jax.Array) -> Collapsed:
-        """The statistics of one key."""
+        """The statistics for one key."""
         keys = epoch_keys(key, self.sampler, self.epochs)
         seen = jax.vmap(lambda epoch: self.sampler.attendance(epoch, self.records, self.group))(keys)
         others, record = seen.others.reshape(-1), seen.record.reshape(-1)
@@ -253,7 +253,7 @@ class CollapsedEpochs(StructuredRelease):
 
 
 def aligned(dataset: Any, clip: float, group: int = 1) -> tuple[float, float]:
-    """The clipped gradient of the common records and that of the differing ones, along their one direction."""
+    """Clipped gradients of the common records and of the differing ones, along their one direction."""
     if (
         not isinstance(dataset, GradientTable)
         or dataset.rank != 1
@@ -306,26 +306,26 @@ class Repeated(Described):
 
     @property
     def kind(self) -> OutputKind:
-        """A transcript of what the step gives."""
+        """A transcript of the releases of the step."""
         return "collapsed_transcript" if self.step.kind == "collapsed" else "transcript"
 
     def steps_on(self, dataset: Any) -> int:
-        """One for every release."""
+        """Number of releases."""
         del dataset
         return self.times
 
     @property
     def reads_tables(self) -> bool:
-        """As the step does."""
+        """Whether the step accepts a GradientTable."""
         return self.step.reads_tables
 
     def collapsed(self) -> Repeated | None:
-        """The same with the step's sufficient statistics."""
+        """The same releases by the step's sufficient statistics."""
         step = self.step.collapsed()
         return None if step is None else Repeated(step=step, times=self.times)
 
     def release_on(self, dataset: Any) -> Stacked | None:
-        """The step's releases, where it is structured."""
+        """The step's releases, if it is structured."""
         step = release_on(self.step, dataset)
         return None if step is None else Stacked(step=step, times=self.times)
 
@@ -351,7 +351,7 @@ class Stacked(StructuredRelease):
         return is_ours(self.step) and cast(StructuredRelease, self.step).sums(span)
 
     def summary(self, key: jax.Array, span: int) -> Collapsed:
-        """What the step gives of every release, one after the other: no vector is kept."""
+        """Statistics of every release, one after the other, so that no vector is kept."""
         step = cast(StructuredRelease, self.step)
         return jax.lax.map(lambda own: step.summary(own, span), self._keys(key))
 
