@@ -20,7 +20,7 @@ from mechanisms.pairs.neighbours import Neighbours
 SHARE_AFTER_VIOLATION = 0.2
 """Share of the record's risk for all diagnoses together: a false one sends people after code that is right."""
 SHARE_OTHERWISE = 0.02
-"""The same share where no violation was found: most code that is then diagnosed is right."""
+"""Share of the record's risk for all hints where no violation was found: most of that code is right."""
 SHARE_OF_LATER_STEPS = 1e-3
 """Share of the diagnoses' risk for later steps, which are called short of noise only where they clearly are."""
 SHARE_OF_STATED_NUMBERS = 0.1

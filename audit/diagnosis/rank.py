@@ -25,7 +25,7 @@ FUNDAMENTAL = (
 """Each changes what all later questions measure: if it is wrong, other wrong answers follow from it."""
 
 EQUAL_FIRST = ("bounded", "repeated", *(code for code in FUNDAMENTAL if code not in ("bounded", "repeated")))
-"""The same order where trials are equal."""
+"""Order of the fundamental answers where trials are equal."""
 NO_NOISE = 1e-3
 """Share of the others' noise below which a coordinate has none."""
 KEPT_STATE = "kept_state"

@@ -31,7 +31,7 @@ ERRORS = 2.5
 """Standard errors within which outputs move as often as the record joins batches; if the record changes the batches
 of others, they move more often."""
 ERRORS_OF_SEVERAL = 1.0
-"""The same where the record has several movements."""
+"""Such a number of standard errors where the record has several movements."""
 LONGER = 1.03
 """Ratio to its expected length from which on a movement is called longer."""
 OF_HALF = 4

@@ -90,7 +90,7 @@ class Movement:
     spread_rows: tuple[Array, ...]
 
     def times(self, divisor: float) -> Movement:
-        """The same in units of the sum before it was divided."""
+        """The movement in units of the sum before it was divided."""
         return dataclasses.replace(
             self,
             whole=Shift(length=self.whole.length * divisor, error=self.whole.error * divisor),

@@ -35,7 +35,7 @@ class Signal:
     basis: np.ndarray
     """Orthonormal rows that span the gradients of every round separately, shape (rank, dimension)."""
     parts: np.ndarray
-    """The same for the gradients' parts in every tensor, if enough coordinates remain; otherwise the basis itself."""
+    """Orthonormal rows that span the gradients' parts in every tensor, if enough coordinates remain; else ``basis``."""
     moves: np.ndarray
     """What the record adds to the sum when it is taken, clipped as stated (not at all if no bound is known)."""
     unclipped: float

@@ -19,13 +19,13 @@ from guarantees.numerics.search import first
 from guarantees.trade_off import TradeOff
 
 Point = tuple[float, float]
-"""A false-alarm rate and a miss rate that one test has."""
+"""A false-alarm rate and a miss rate of one test."""
 CURVE_POINTS = 128
 LINES = 1024
 FEW_TRIALS = 64
-"""Fewer trials per side are not left to the normal approximation."""
+"""Trials per side below which the normal approximation is not used."""
 NEAR = 0.5
-"""False-alarm rates whose logarithms differ by less share their critical value, and its edge."""
+"""False-alarm rates whose logarithms differ by less share a critical value, and its edge."""
 
 
 def joint_power(
@@ -45,7 +45,7 @@ def _beyond(edge: joint.Edge | None, point: Point, trials_per_side: int) -> floa
 
 
 def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side: int, risk: float) -> float:
-    """The T at which the joint p-value equals the risk, around the false alarms that a point makes typical."""
+    """Value of T at which the joint p-value equals the risk, near the false alarms that are typical of a point."""
     counts, gamma = _typical(point, trials_per_side), GAMMA_SHARE * risk
     centre = ndtri(risk) ** 2 / 2
     low, high = 0.3 * centre, 2.5 * centre + 2
@@ -56,7 +56,7 @@ def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side:
         return joint.p_value_of(low + (high - low) * cell / cells, lines, counts, gamma=gamma)
 
     def expected(cell: int) -> int:
-        """Where the p-value is the risk if the root of 2 T is normal, up to the shift that this cell's has."""
+        """Cell where the p-value equals the risk if the root of 2 T is normal, up to the shift at this cell."""
         shift = ndtri(p_value(cell)) - ndtri(risk)
         root = math.sqrt(2 * (low + (high - low) * cell / cells)) + (shift if math.isfinite(shift) else 0.0)
         return int(np.clip(math.ceil((max(root, 0.0) ** 2 / 2 - low) / (high - low) * cells), 1, cells))
@@ -67,10 +67,10 @@ def critical_statistic(lines: SupportingLines, point: Point, *, trials_per_side:
 
 
 def jointly_refuting(claim: Claim | TradeOff, *, trials_per_side: int, risk: float) -> Callable[[Array, Array], Array]:
-    """The power of the joint test as a function of tests' error rates. No error at all is judged exactly.
+    """Power of the joint test as a function of error rates; a test without errors is judged exactly.
 
-    By the normal law of the root of 2 T, half an error added to either rate, which is off by one or two per cent of the
-    leak; with few trials by ``joint_power``.
+    By the normal law of the root of 2 T with half an error added to either rate, which is off by one or two per cent of
+    the leak; with few trials by ``joint_power``.
     """
     lines = tabulate(claim, points=LINES)
 
@@ -103,6 +103,7 @@ def jointly_refuting(claim: Claim | TradeOff, *, trials_per_side: int, risk: flo
 
 
 def _typical(point: Point, trials: int) -> ErrorCounts:
+    """Counts that are typical of these error rates."""
     return ErrorCounts(
         false_alarms=round(point[0] * trials),
         trials_without=trials,

@@ -1,1 +1,1 @@
-"""What is written down: records, where they come from, how they compare."""
+"""Records: their contents, how they are derived and stored, and how they compare."""

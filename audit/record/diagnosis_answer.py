@@ -1,33 +1,33 @@
-"""The answer to one question, as records keep it."""
+"""The answer to one question, as records store it."""
 
 from __future__ import annotations
 
 import dataclasses
 
 NOT_ASKED = "not_asked"
-"""The code of an answer that says why nothing was asked."""
+"""Code of an answer that says why nothing was asked."""
 
 NOT_TOLD = "not_told"
-"""The same where the user can change that by telling more of the code: reports show it."""
+"""Code of such an answer if stating more of the code would change it, which reports show."""
 CONSTANT = "constant"
-"""The code of an answer that says that the release never varies."""
+"""Code of the answer that the release never varies."""
 DEPENDENT = "dependent"
-"""The code of an answer that says that trials depend on each other: no bound holds then."""
+"""Code of the answer that trials depend on each other, so that no bound holds."""
 REPEATED = "repeated"
-"""The code of an answer that says that trials use the noise of others again."""
+"""Code of the answer that trials reuse the noise of others."""
 STILL = "still"
-"""The code of a remark that some coordinates never vary, which is right or not as the code has it."""
+"""Code of the remark that some coordinates never vary, which may be right."""
 LINE = "line:"
-"""How the codes of answers begin that a replay of the code gives."""
+"""Prefix of the codes of answers from a replay of the code."""
 LINE_NOT_FOLLOWED = f"{LINE}not_followed"
-"""The code of an answer that says why no line of the code was looked for."""
+"""Code of the answer that says why no line of the code was sought."""
 LAWS = ("normal", "laplace", "grain", "tails")
-"""Codes of answers about the noise's law: what is done after the noise may bend, round or cut it, and break nothing."""
+"""Codes of answers about the noise's law, which steps after the noise may change without breaking anything."""
 NO_HINTS = ("direction", "shared", *LAWS)
-"""Codes that accuse nobody where there is no violation: tensors may be clipped by themselves, within one bound, and a
+"""Codes that are no hints where there is no violation: tensors may be clipped separately within one bound, and a
 release may be smoothed."""
 POSSIBLE = "Possible causes"
-"""What follows, in an answer, where several are possible."""
+"""Introduces several possible causes in an answer."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,31 +38,31 @@ class Diagnosis:
     wrong: bool
     says: str
     risk: float
-    """Probability of saying 'wrong' when it is right, given the assumption. Zero: nothing was tested."""
+    """Probability of a false "wrong" under the assumption; zero if nothing was tested."""
     assumes: str
     p_value: float | None = None
-    """None where nothing was tested, or an interval decided."""
+    """None if nothing was tested, or an interval decided."""
     estimate: float | None = None
     interval: tuple[float, float] | None = None
     follows: str = ""
-    """The code of the question whose answer 'wrong' explains this one, which reports then leave out."""
+    """Code of the "wrong" answer that explains this one, which reports then omit."""
     code: str = ""
     """The question's short name, which does not change with its wording; empty in records of older versions."""
     lines: tuple[tuple[str, int], ...] = ()
     """(path, line) of the code that an answer points at, the user's own first; relative below the working folder."""
     causes: tuple[str, ...] = ()
-    """Codes of what may have caused an answer 'wrong'. One: the others that are known are excluded."""
+    """Codes of possible causes of "wrong"; a single one if all other known causes are excluded."""
 
 
 NO_LINE = Diagnosis(
     code=f"{LINE}none", question="which line?", wrong=False, says="no line looks wrong", risk=0.0, assumes="nothing"
 )
-"""A replay that was made and found nothing: a record tells that under ``REPLAY`` of its environment."""
+"""A replay that found nothing, which a record states under ``REPLAY`` of its environment."""
 REPLAY = "replay"
 
 
 def not_asked(reason: str, *, code: str = NOT_ASKED) -> Diagnosis:
-    """No question was asked, and why."""
+    """An answer that says why no question was asked."""
     says = f"not asked: {reason}"
     return Diagnosis(
         code=code,

@@ -1,4 +1,4 @@
-"""Which direction leaks more: read off the points of a record, without a trial."""
+"""Which direction leaks more, from the points of a record, without a trial."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from guarantees.numerics.rounding import at_least
 
 
 def direction(record: AuditRecord) -> Diagnosis:
-    """In which direction the record's points prove more; they hold at the record's own risk."""
+    """The direction in which the record's points prove more; they hold at the record's risk."""
     points = tuple(point.limits for point in record.points)
     forth, back = proven_epsilon(points, delta=record.report_delta)
     larger, smaller, side = (forth, back, "with") if forth >= back else (back, forth, "without")
@@ -26,7 +26,7 @@ def direction(record: AuditRecord) -> Diagnosis:
 
 
 def _other_share(record: AuditRecord) -> str:
-    """Why these may be below the epsilon that the record reports."""
+    """Say why these bounds may be below the epsilon that the record reports."""
     if not any(number.name == "epsilon" for number in record.numbers):
         return ""
     return " (by the band over all thresholds; the reported epsilon has its own test)"

@@ -1,4 +1,4 @@
-"""What ran: versions, device, number type. Part of every record."""
+"""The environment of an audit for its record: versions, device, number type."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.randomness.bits import GENERATOR
 
 BESIDE = {"torch": ("torch", "opacus")}
-"""What belongs to a library that a mechanism needs: its version is told where it is installed."""
+"""Further distributions whose versions are recorded with a library, if they are installed."""
 
 
 def describe_environment(device: str, *, audited: Described | None = None) -> dict[str, str]:
-    """What a record keeps: the versions, and a digest of our own code, since many commits have one version.
+    """The versions that a record keeps, and a digest of our own code, since many commits have one version.
 
-    The libraries are those that the ``audited`` mechanism imports here; what runs in an environment of its own has its
-    packages among its parameters.
+    The libraries are those that the ``audited`` mechanism imports here; one that runs in an environment of its own has
+    its packages among its parameters.
     """
-    here = () if audited is None or _elsewhere(audited) else audited.libraries
-    names = [name for library in here for name in BESIDE.get(library, (library,))]
-    own = {name: version_of(name) for name in names if importlib.util.find_spec(name) is not None}
-    return {**describe_versions(device), **own, "own_code": own_code()}
+    libraries = () if audited is None or _has_own_environment(audited) else audited.libraries
+    names = [name for library in libraries for name in BESIDE.get(library, (library,))]
+    of_libraries = {name: version_of(name) for name in names if importlib.util.find_spec(name) is not None}
+    return {**describe_versions(device), **of_libraries, "own_code": own_code()}
 
 
 BATCHES = ("sampler", "divisor")
-"""What the two datasets may change."""
+"""Observed settings that may differ between the two datasets."""
 
 
-def _elsewhere(audited: Described) -> bool:
+def _has_own_environment(audited: Described) -> bool:
+    """Whether a mechanism runs in an environment of its own."""
     return isinstance(audited, NeedsEnvironment) and audited.installs is not None
 
 
 def seen_of(audited: Described, dataset: Any) -> Mapping[str, str]:
-    """What one run shows of how batches are drawn and divided; nothing where it ends in an error, as it may by chance.
+    """How batches are drawn and divided in one run; nothing if it ends in an error, as it may by chance.
 
-    The trials say so themselves if all of them do.
+    If all runs fail, the trials report that.
     """
     try:
         return audited.seen_on(dataset)
@@ -53,18 +54,18 @@ def seen_of(audited: Described, dataset: Any) -> Mapping[str, str]:
 
 
 def seen_of_both(audited: Described, neighbours: Neighbours) -> Mapping[str, str]:
-    """What runs on the two datasets show; where sampler or divisor differ between them, both."""
+    """How batches are drawn and divided on both datasets, with both values where they differ."""
     without = seen_of(audited, neighbours.without)
     if not without:
         return {}
     with warnings.catch_warnings():
         # the first run has warned already
         warnings.simplefilter("ignore")
-        beside = seen_of(audited, neighbours.with_record)
-    differ = {name for name in BATCHES if name in without and beside.get(name, without[name]) != without[name]}
+        with_record = seen_of(audited, neighbours.with_record)
+    differ = {name for name in BATCHES if name in without and with_record.get(name, without[name]) != without[name]}
     return {
-        name: f"{says} without the record; {beside[name]} with it" if name in differ else says
-        for name, says in without.items()
+        name: f"{value} without the record; {with_record[name]} with it" if name in differ else value
+        for name, value in without.items()
     }
 
 

@@ -87,7 +87,7 @@ def trials_from(first: Words, size: int, offset: jax.Array | int = 0) -> Words:
 
 
 def hidden_from_xla(key: jax.Array, turn: jax.Array) -> jax.Array:
-    """The same key in every turn (a non-negative int32) of a loop, in a form that XLA cannot see through.
+    """A key, unchanged in every turn (a non-negative int32) of a loop, in a form that XLA cannot see through.
 
     Otherwise XLA takes each sum of a word of the key and a constant out of the loop, and compiles it as a separate
     program.

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     import jax
 
 IMPLEMENTATION = "threefry2x32"
-"""Of every key that is made here, whatever JAX's default is: seeds do not follow it.
+"""Generator of every key that is made here, whatever JAX's default is, so that seeds do not depend on it.
 
-What samplers permute and split does follow jax_threefry_partitionable, which the fingerprint of a run holds.
+What samplers permute and split does depend on jax_threefry_partitionable, which the fingerprint of a run includes.
 """
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA
@@ -35,7 +35,7 @@ def threefry(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def fold_in(key: jax.Array, *numbers: int) -> jax.Array:
-    """The same as ``jax.random.fold_in`` for numbers below 2^32, one after the other."""
+    """Fold numbers below 2^32 into a key one after the other, as ``jax.random.fold_in`` does."""
     import jax
     import jax.numpy as jnp
 
@@ -48,7 +48,7 @@ def fold_in(key: jax.Array, *numbers: int) -> jax.Array:
 
 
 def split(key: jax.Array, count: int = 2) -> tuple[jax.Array, ...]:
-    """The same as ``jax.random.split`` with its default (jax_threefry_partitionable), however that is set."""
+    """Split a key as ``jax.random.split`` does by default (jax_threefry_partitionable), however that is set."""
     import jax
 
     if str(jax.random.key_impl(key)) != IMPLEMENTATION:

@@ -55,7 +55,7 @@ from mechanisms.structure import is_structured
 CHUNK_ENTRIES = 2**18
 """Most output coordinates drawn at once on a CPU: more do not fit its caches."""
 DEVICE_CHUNK_ENTRIES = 2**28
-"""The same on an accelerator, where occupancy matters more."""
+"""Most output coordinates drawn at once on an accelerator, where occupancy matters more."""
 LARGEST_CHUNK = 2**12
 """Most trials drawn at once on a CPU."""
 SUMMED_CHUNK = 2**6

@@ -1,4 +1,4 @@
-"""Scores of one direction: a transcript or an update of a real model, read where a canary would show."""
+"""Scores along one direction: a transcript or an update of a real model, read where a canary would show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mechanisms.contract import Collapsed, OutputKind
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Along(OneScore):
-    """Another distinguisher of statistics, on what an output shows along one direction."""
+    """A score for statistics, applied to what an output shows along one direction."""
 
     score: Distinguisher
     direction: np.ndarray
@@ -27,14 +27,14 @@ class Along(OneScore):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The score by name and parameters; of the direction how many coordinates it has and how many it moves."""
+        """The score by name and parameters, and of the direction how many coordinates it has and how many it moves."""
         moved = int(np.count_nonzero(self.direction))
         told = {"coordinates": len(self.direction), "moved": moved}
         return {"score": {"kind": self.score.name, **self.score.parameters}, "direction": told}
 
     @property
     def curve(self) -> TradeOff | None:
-        """The score's: right where the model moves nothing else along the direction."""
+        """The curve of the score, valid if the model moves nothing else along the direction."""
         return self.score.curve
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:

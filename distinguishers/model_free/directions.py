@@ -1,4 +1,4 @@
-"""Where the differing record would push the output, read off a pair without any model of the mechanism."""
+"""Where the differing record would push the output, from a pair without any model of the mechanism."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def pair_parameters(neighbours: Neighbours | None) -> Mapping[str, Any]:
 def span_of(neighbours: Neighbours) -> tuple[Frame, np.ndarray]:
     """The frame of the gradients' span, and the unit vector in it from 'without' to 'with' (zero if they agree).
 
-    For gradients it is the differing record's own, minus the one in its place; for datasets of other shapes the
-    difference of the two arrays, where they have one.
+    For gradients that is the differing record's gradient minus its replacement's; for datasets of other shapes the
+    difference of the two arrays, if they have one.
     """
     shape = shape_of(neighbours.without)
     if shape is not None and len(shape) == 2:
@@ -42,5 +42,6 @@ def span_of(neighbours: Neighbours) -> tuple[Frame, np.ndarray]:
 
 
 def _unit(vector: np.ndarray) -> np.ndarray:
+    """A vector of length 1, or zero."""
     length = float(np.linalg.norm(vector))
     return vector / length if length > 0 else vector

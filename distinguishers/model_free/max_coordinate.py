@@ -21,7 +21,7 @@ from mechanisms.structure import structured
 @structured()
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class MaxCoordinate(OneScore):
-    """``max_j y_j``."""
+    """The largest coordinate of an output, ``max_j y_j``."""
 
     neighbours: Neighbours | None
     name: str = "max_coordinate"

@@ -1,4 +1,4 @@
-"""Statistics that ask whether a vector is a sample of independent standard normals: small means yes."""
+"""Statistics of whether a vector is a sample of independent standard normals: a small value means yes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from guarantees.numerics.root import root
 
 
 def deviance(excess: jax.Array, count: int) -> jax.Array:
-    """``n (x - ln(1 + x))``, x the mean square minus one: the two-sided chi-square test of the norm.
+    """The two-sided chi-square statistic of the norm, ``n (x - ln(1 + x))``, with x the mean square minus one.
 
     For small x by its series, because in float32 the two terms cancel.
     """
@@ -29,21 +29,21 @@ def deviance(excess: jax.Array, count: int) -> jax.Array:
 
 
 def rising(z: jax.Array) -> jax.Array:
-    """Sorted, as the integers that order floats alike: XLA sorts those four times as fast on a CPU."""
+    """Sort a vector, as the integers that order floats alike, which XLA sorts four times as fast on a CPU."""
     bits = jax.lax.bitcast_convert_type(z, jnp.int32)
     ordered = jnp.sort(jnp.where(bits < 0, bits ^ 0x7FFFFFFF, bits))
     return jax.lax.bitcast_convert_type(jnp.where(ordered < 0, ordered ^ 0x7FFFFFFF, ordered), jnp.float32)
 
 
 class Statistic(Protocol):
-    """A test of normality: of one vector, or of many that differ in few coordinates and in scale."""
+    """A statistic of normality, for one vector or for many that differ in few coordinates and in scale."""
 
     def __call__(self, z: jax.Array) -> jax.Array:
-        """Of one vector."""
+        """The statistic of one vector."""
         ...
 
     def beside(self, rest: jax.Array, scales: jax.Array, heads: jax.Array, which: np.ndarray) -> jax.Array:
-        """Of the vectors ``(heads[k], rest * scales[which[k]])``, shape (len(heads),)."""
+        """The statistic of the vectors ``(heads[k], rest * scales[which[k]])``, shape (len(heads),)."""
         ...
 
 
@@ -52,19 +52,19 @@ class Ordered:
     """A statistic of order: ``value`` of ``maps`` of the sorted vector."""
 
     maps: tuple[Callable[[jax.Array], jax.Array], ...]
-    """Each of a single coordinate."""
+    """Functions of a single coordinate."""
     value: Callable[..., jax.Array]
-    """Of the maps' values in the order of the coordinates."""
+    """Function of the maps' values, in the order of the coordinates."""
 
     def __call__(self, z: jax.Array) -> jax.Array:
-        """By sorting it."""
+        """The statistic of one vector, by sorting it."""
         ordered = rising(z)
         return self.value(*(one(ordered) for one in self.maps))
 
     def beside(self, rest: jax.Array, scales: jax.Array, heads: jax.Array, which: np.ndarray) -> jax.Array:
-        """One sort for all: a scale keeps the order, and each head goes to its place. Equal to ``__call__``'s value.
+        """The statistic of many vectors by one sort, as a scale keeps the order; equal to ``__call__``.
 
-        In loops, because XLA would fuse the maps into what reads them and take them again for every head.
+        In loops, because XLA would otherwise fuse the maps into their readers and compute them again for every head.
         """
         ordered = rising(rest)
 
@@ -84,7 +84,7 @@ class Ordered:
 
 
 def inserted(values: jax.Array, places: Sequence[jax.Array], new: jax.Array) -> jax.Array:
-    """``values`` with new ones at rising places of the longer vector."""
+    """Insert new values at increasing places of the longer vector."""
     for place, one in zip(places, new, strict=True):
         index = jnp.arange(len(values) + 1)
         shifted = jnp.where(index < place, jnp.pad(values, (0, 1)), jnp.pad(values, (1, 0)))
@@ -100,11 +100,11 @@ class Averaged:
     value: Callable[..., jax.Array]
 
     def __call__(self, z: jax.Array) -> jax.Array:
-        """Of one vector."""
+        """The statistic of one vector."""
         return self.value(z.size, *(jnp.mean(one(z)) for one in self.maps))
 
     def beside(self, rest: jax.Array, scales: jax.Array, heads: jax.Array, which: np.ndarray) -> jax.Array:
-        """One sum over the rest for each scale, in another order than ``__call__``'s: float32 rounding apart."""
+        """The statistic of many vectors by one sum over the rest for each scale; rounding differs from ``__call__``."""
         count = rest.size + heads.shape[1]
         sums = [jnp.sum(one(rest * scales[:, None]), axis=1) for one in self.maps]
         means = [
@@ -161,10 +161,10 @@ STATISTICS: Mapping[str, Statistic] = MappingProxyType(
 
 
 def critical_value(test: str, count: int, level: float) -> float:
-    """What the statistic of ``count`` standard normals exceeds with probability ``level``.
+    """Value that the statistic of ``count`` standard normals exceeds with probability ``level``.
 
-    Exact for chi_square and kolmogorov_smirnov; from the limiting law for the others (at 100 coordinates and
-    level .05 Anderson-Darling and Cramer-von Mises have size .049, moments .063). It costs power, never validity.
+    Exact for chi_square and kolmogorov_smirnov; from the limiting law for the others (at 100 coordinates and level .05
+    Anderson-Darling and Cramer-von Mises have size .049, moments .063). The error costs power, never validity.
     """
     if test == "chi_square":
         return root(lambda c: _deviance_tail(c, count) - level, 1e-6, 500.0)

@@ -24,7 +24,7 @@ from mechanisms.simulators.one_round import CollapsedRound, OneRound
 
 NormalTest = Literal["chi_square", "kolmogorov_smirnov", "anderson_darling", "cramer_von_mises", "moments"]
 MOST_INSERTED = 8
-"""Coordinates in the span, up to which a vector is put together from a sorted rest and not sorted as a whole."""
+"""Most coordinates in the span that are inserted into a sorted rest instead of sorting the whole vector."""
 TIE_WIDTH = 1e-6
 """Vote counts that tie are spread over this width; votes differ by more unless there are a million of them."""
 
@@ -42,14 +42,14 @@ class NormalityTest(OneScore):
     duels: tuple[tuple[int, int], ...]
     """Components without and with the record that hold for the same batch."""
     weights: np.ndarray
-    """Of each duel's batches, shape (duels, batches); they sum to 1."""
+    """Weights of the batches of each duel, shape (duels, batches); they sum to 1."""
     limit: float
     name: str = "normality_test"
     curve: TradeOff | None = None
 
     @property
     def accepts(self) -> tuple[OutputKind, ...]:
-        """The chi-square of the norm needs only the collapsed statistics; the shape needs every coordinate."""
+        """Kinds of output: the chi-square test needs only collapsed statistics, the others every coordinate."""
         return ("vector", "collapsed") if self.test == "chi_square" else ("vector",)
 
     @property
@@ -103,7 +103,7 @@ class NormalityTest(OneScore):
         return [jax.vmap(one)(mean, jnp.asarray(scale)) for mean, scale in zip(means, scales, strict=True)]
 
     def _norm_statistics(self, output: Any) -> list[jax.Array]:
-        """Through the sufficient statistics: one pass over the output for all batches."""
+        """The statistic by sufficient statistics: one pass over the output for all batches."""
         reading = self.frame.read(output)
         n, rank = self.frame.dimension, self.frame.rank
         found = []

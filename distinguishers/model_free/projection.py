@@ -26,15 +26,15 @@ SMALLEST = 1e-30
 @structured(numbers=("frame", "direction", "weights"), structure=("name",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SpanScore(OneScore):
-    """A score of the output's coordinate along the record's gradient, seen against the rest of the output."""
+    """A score of the output's coordinate along the record's gradient, relative to the rest of the output."""
 
     name: SpanKind
     neighbours: Neighbours
     frame: Frame
     direction: np.ndarray
-    """In span coordinates."""
+    """The direction in span coordinates."""
     weights: jax.Array | None
-    """Of the output's coordinates; None where the first ``rank`` coordinates are the span and no others count."""
+    """Weights of the output's coordinates; None if only the first ``rank``, which are the span, count."""
     accepts: tuple[OutputKind, ...] = ("vector", "collapsed")
     curve: TradeOff | None = None
 
@@ -45,7 +45,7 @@ class SpanScore(OneScore):
 
     @property
     def length(self) -> int:
-        """Of the vectors that it reads."""
+        """Length of the vectors that it reads."""
         return self.frame.dimension
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
@@ -66,7 +66,7 @@ class SpanScore(OneScore):
 @structured(numbers=("frame",), structure=("sign",))
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Norm(OneScore):
-    """``sign * ln(mean square)`` of the output, outside the gradients' span where a pair is given."""
+    """``sign * ln(mean square)`` of the output, outside the span of the gradients if a pair is given."""
 
     sign: int
     neighbours: Neighbours | None
@@ -75,7 +75,7 @@ class Norm(OneScore):
 
     @property
     def name(self) -> str:
-        """As suites spell it."""
+        """The name in suites."""
         return "norm"
 
     @property
@@ -85,12 +85,12 @@ class Norm(OneScore):
 
     @property
     def length(self) -> int | None:
-        """Of the vectors that it reads; any without a pair."""
+        """Length of the vectors that it reads; without a pair, any."""
         return None if self.frame is None else self.frame.dimension
 
     @property
     def accepts(self) -> tuple[OutputKind, ...]:
-        """Collapsed statistics know the size outside the span only, which needs a pair."""
+        """Kinds of output: collapsed statistics have only the size outside the span, which needs a pair."""
         return ("vector",) if self.frame is None else ("vector", "collapsed")
 
     def __call__(self, key: jax.Array, output: Any) -> jax.Array:
