@@ -26,6 +26,7 @@ from audit.diagnosis.explain.in_records import has_lines, line_answers
 from audit.diagnosis.hints import compare_on_same_seeds, constant_coordinates, hints_among, is_cut
 from audit.diagnosis.noise import Array
 from audit.diagnosis.outputs_and_claim import compare_with_claim, first_step
+from audit.diagnosis.pair_gradients import gradients_of, takes_loss, without_gradients, without_noise_alone
 from audit.diagnosis.rank import NO_NOISE, blame_sampling, withdraw_right_answers
 from audit.diagnosis.signal import read_signal
 from audit.diagnosis.stated_noise import KnownStep, less_noise_than_stated
@@ -42,14 +43,13 @@ from audit.diagnosis.stated_settings import (
 )
 from audit.diagnosis.step_noise import every_step_has_noise
 from audit.diagnosis.trials_alike import trials_alike
-from audit.record.diagnosis_answer import DEPENDENT, NO_LINE, NOT_ASKED, NOT_TOLD, REPLAY, Diagnosis, not_asked
+from audit.record.diagnosis_answer import DEPENDENT, NO_LINE, NOT_TOLD, REPLAY, Diagnosis, not_asked
 from audit.record.direction import direction
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable, BothSides, both_sides, is_foreign
 from audit.trials.user_code_errors import contained
-from dpsgd_audit.spelling import counted
 from guarantees.claim import Claim
-from mechanisms.pairs.gradient_pairs import GradientsError, made_of_gradients, told_pair
+from mechanisms.pairs.gradient_pairs import GradientsError, made_of_gradients
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
 
@@ -57,12 +57,6 @@ OF_TIME = 0.1
 """Share of the audit's time that a hint may spend on drawing further outputs."""
 SHORTEST = 2.0
 """Smallest such time in seconds: on a busy machine a tenth of a short audit would be too little."""
-FEWEST_COORDINATES = 2
-"""With this many coordinates or fewer, the record's own gradient leaves fewer than two for the noise."""
-NO_NOISE_ALONE = (
-    "the noise cannot be measured apart from the records: that takes two directions of the release in which no record "
-    "of the pair has a gradient, and the gradients take up {taken} of its {dimension}. Audit a pair of fewer records."
-)
 EXPLAINED_BY_LESS_NOISE = frozenset({"bare", "batches", "laplace", "normal", "ratio"})
 """Codes of 'wrong' answers that are explained if some coordinates have less noise."""
 EQUAL_TRIALS = ("silent", "repeated")
@@ -264,7 +258,7 @@ def _known_step(case: Case, read_as: Neighbours | None) -> KnownStep | None:
     if not _gradients_stated(case):
         return None
     try:
-        return _step_with_settings(case, _gradients(case, read_as))
+        return _step_with_settings(case, gradients_of(case, read_as))
     except ValueError:
         return None
 
@@ -286,7 +280,7 @@ def _lines(case: Case, *, brief: bool = False) -> tuple[tuple[Diagnosis, ...], b
 
 def _answers(case: Case, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     """Answers of all questions about outputs, given what is known of the gradients and the settings."""
-    record, mechanism, neighbours = case.record, case.mechanism, case.neighbours
+    record, mechanism = case.record, case.mechanism
     if mechanism.kind not in ("vector", "transcript"):
         return (not_asked(f"the simulator gives {mechanism.kind} outputs, not full vectors."),)
     if not case.drawn and case.deadline is not None and time.monotonic() >= case.deadline:
@@ -294,27 +288,12 @@ def _answers(case: Case, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     if _adds_up_steps(record, mechanism):
         return (not_asked(SEVERAL_STEPS, code=NOT_TOLD), *compare_with_claim(case, case.risk, whole=False))
     try:
-        gradients = _gradients(case, read_as)
+        gradients = gradients_of(case, read_as)
         signal = read_signal(gradients)
     except (ValueError, GradientsError) as error:
-        reason = f"the gradients of the pair {neighbours.name!r} cannot be read: {str(error).rstrip('.')}."
-        # more can be stated only of the user's own code, and not where rows are known to be gradients
-        if mechanism.gradients_told is None:
-            return (not_asked(reason),)
-        if mechanism.gradients_told:
-            return (not_asked(reason, code=NOT_TOLD), *compare_with_claim(case, case.risk))
-        if getattr(neighbours.without, "ndim", 0) != MATRIX:
-            reason = f"the pair {neighbours.name!r} holds data, not gradients."
-        advice = what_to_state(record, gradients=True, loss=_takes_loss(mechanism))
-        remark = not_asked(f"{reason} {advice}".rstrip(), code=NOT_TOLD if advice else NOT_ASKED)
-        return (remark, *compare_with_claim(case, case.risk))
+        return without_gradients(case, str(error).rstrip("."))
     if signal.dimension - len(signal.basis) < 2:
-        few = NO_NOISE_ALONE.format(taken=len(signal.basis), dimension=signal.dimension)
-        if mechanism.gradients_told is None:
-            return (not_asked(few),)
-        if signal.dimension <= FEWEST_COORDINATES:
-            few = f"{counted(signal.dimension, 'released number')} cannot show the noise apart from the record's part."
-        return (not_asked(few, code=NOT_TOLD), *compare_with_claim(case, case.risk, whole=case.rounds == 1))
+        return without_noise_alone(case, signal)
     clip, noise_multiplier, rate = stated_numbers(record)
     rate_known = mechanism.gradients_told is None or rate_is_stated(record)
     layout, (first, second) = case.sides.layout(), case.outputs(signal.dimension)
@@ -358,13 +337,8 @@ def _answers(case: Case, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:
     if any(answer.wrong for answer in answers):
         return answers
     reason = "how large the noise should be, and what it is compared with, is not known."
-    advice = what_to_state(record, gradients=not mechanism.gradients_told, loss=_takes_loss(mechanism))
+    advice = what_to_state(record, gradients=not mechanism.gradients_told, loss=takes_loss(mechanism))
     return (*answers, not_asked(f"{reason} {advice}".rstrip(), code=NOT_TOLD))
-
-
-def _takes_loss(mechanism: Auditable) -> bool:
-    """Whether the mechanism has a loss, as a network's training does, from which its gradients follow."""
-    return dataclasses.is_dataclass(mechanism) and any(field.name == "loss" for field in dataclasses.fields(mechanism))
 
 
 def _with_stated_noise(
@@ -399,26 +373,3 @@ def _with_later_steps(case: Case, answers: tuple[Diagnosis, ...]) -> tuple[Diagn
 def _adds_up_steps(record: AuditRecord, mechanism: Auditable) -> bool:
     """Whether one output sums several steps, or an unknown number, whose gradients may depend on earlier steps."""
     return follows_steps(mechanism) and record.releases == "final" and stated_steps(record) != 1
-
-
-MATRIX = 2
-"""Number of axes of a dataset whose rows are gradients."""
-
-
-def _gradients(case: Case, read_as: Neighbours | None) -> Neighbours:
-    """The gradients that the mechanism computes of the pair; by default the pair's rows, if they can be gradients."""
-    if read_as is not None and read_as is not case.neighbours and made_of_gradients(read_as):
-        return read_as
-    mechanism, neighbours = case.mechanism, case.neighbours
-    try:
-        return told_pair(neighbours, mechanism)
-    except ValueError:
-        if mechanism.coordinates is not None:
-            raise
-    dimension, layout = read_signal(neighbours).dimension, case.sides.layout()
-    if dimension not in (layout.size, layout.entries):
-        raise ValueError(
-            f"each of its records has {counted(dimension, 'number')} and the output {layout.size}, so records are not "
-            "gradients; give the mechanism a gradients= function."
-        )
-    return neighbours
