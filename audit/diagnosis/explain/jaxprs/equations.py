@@ -91,6 +91,8 @@ DEEPEST = 12
 """Frames of the user's that are known of one place."""
 KEPT = "jax._src.source_info_util"
 """Where JAX keeps the line that it names; in a version that keeps it elsewhere, lines are those that JAX names."""
+TRACES = "trace_to_jaxpr_dynamic"
+"""JAX's function that runs a loop's body, a branch, or what is compiled by itself."""
 ONE_AT_A_TIME = threading.RLock()
 """What is replaced belongs to the whole process: two threads would put back each other's."""
 
@@ -124,7 +126,10 @@ def _place_of(traceback: Any, within: Within | None) -> Place:
             continue
         if frame.file_name.startswith(OWN_FOLDER) or (within is not None and frame.file_name == within.file):
             break
-        # JAX's own machinery lies inside of every line that calls it, in older versions also around traced functions
+        if frame.function_name == TRACES:
+            # older versions of JAX know who asked for a trace, too
+            break
+        # JAX's own machinery lies inside of every line that calls it
         if "/jax/" not in frame.file_name or not is_library(frame.file_name):
             frames.append((frame.file_name, frame.line_num))
         elif all(is_library(file) for file, _ in frames):
