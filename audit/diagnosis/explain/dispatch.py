@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 TRACERS: dict[str, str] = {"jax": "audit.diagnosis.explain.jaxprs", "torch": "audit.diagnosis.explain.torch_code"}
 """The module that follows each kind of code (``Described.tracer``); its function ``follow`` is a Tracer."""
+UNTOLD = "the deviation of the noise is not known: no law that is followed makes it, and its draws alone do not tell it"
 GRADIENTS = "gradients= (where a record is not its own gradient)"
 TELL_GRADIENTS = {"loss", "gradients"}
 """Parameters of the user's code that tell its gradients."""
@@ -65,6 +66,8 @@ class Stated:
     """What all rounds may cost together, where the claim is a mu."""
     epsilon: AboveZero | None = None
     """What Laplace noise on one number may cost, where the claim says so."""
+    of_answers: float | None = None
+    """The claim's epsilon at a delta of 0.0001."""
     by_mechanism: AboveZero | None = None
     """The multiplier stated with the mechanism, where the claim has another."""
 
@@ -214,6 +217,8 @@ def explain(
         # what `run` refuses is refused here as well
         told_pair(neighbours, step)
     stated = stated_by(claim, step.parameters, neighbours, clip=clip, noise_multiplier=noise_multiplier)
+    if claim is not None and stated.noise_multiplier is None:
+        stated = dataclasses.replace(stated, of_answers=claim.epsilon(1e-4) if neighbours.group == 1 else math.inf)
     told = replayed(step, neighbours, key=key, stated=stated)
     if claim is not None and told.rounds:
         require_steps(step, claim, steps_taken(step, neighbours, both_sides(step, neighbours, workers=0)))
@@ -243,7 +248,20 @@ def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: State
     told = follow(step, neighbours, key=key, stated=stated)
     bound = None if stated.clip is None else stated.reach * stated.clip
     told = dataclasses.replace(told, stated=stated.noise_multiplier, bound=bound)
-    return blaming_the_claim(told, stated)
+    return blaming_the_claim(_with_unknown_noise(told), stated)
+
+
+def _with_unknown_noise(told: Explanation) -> Explanation:
+    """The same where a deviation is not told: its round is not judged, and nothing is found only if that is said."""
+    known = [one.is_told(compared=told.stated is not None) for one in told.rounds]
+    if all(known):
+        return told
+    rounds = tuple(
+        dataclasses.replace(one, judged=one.judged and own) for one, own in zip(told.rounds, known, strict=True)
+    )
+    own = next(one for one, own in zip(rounds, known, strict=True) if not own)
+    found = (Finding(kind=Kind.NOT_FOLLOWED, lines=own.lines[:1], says=not_followed(UNTOLD).says),)
+    return dataclasses.replace(told, rounds=rounds, findings=told.findings or found)
 
 
 def blaming_the_claim(told: Explanation, stated: Stated) -> Explanation:

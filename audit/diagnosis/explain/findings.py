@@ -53,6 +53,8 @@ LARGER_BOUND = (
     "another norm or other units, or release a sum in parts. Only the noise over what the record moves was judged."
 )
 
+LARGEST_ERROR = 0.1
+"""Of a deviation that is printed."""
 CLOSE = 0.02
 """Relative error below which a multiplier is as stated."""
 CAUSES_OF_TOO_LITTLE_NOISE = frozenset(
@@ -106,6 +108,10 @@ class Round:
     """Whether the multiplier is what the round costs; else something of the round was not followed."""
     scale: float = 1.0
     """How many times larger the record was made, where it shows nothing as it is; negative with the opposite sign."""
+
+    def is_told(self, *, compared: bool) -> bool:
+        """Whether its deviation is; not where draws of an unknown law alone tell it, and no multiplier was stated."""
+        return self.error <= LARGEST_ERROR and (self.exact or compared)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -223,10 +229,6 @@ def _at(lines: tuple[Frame, ...]) -> str:
     return "".join(f"\n    {relative(path)}:{line}  {source:.80}".rstrip() for (path, line), source in told)
 
 
-LARGEST_ERROR = 0.1
-"""Of a deviation that is printed."""
-
-
 def _table(rounds: tuple[Round, ...], *, compared: bool) -> str:
     rows = [
         f"  {one.number:>5}  {one.sensitivity:>11.4g}  {_known(one.noise_deviation, one, compared):>15}  "
@@ -240,9 +242,7 @@ def _table(rounds: tuple[Round, ...], *, compared: bool) -> str:
 
 
 def _known(number: float, one: Round, compared: bool) -> str:
-    """A number of a round; none where draws of an unknown law alone tell it, and no multiplier was stated."""
-    told = one.error <= LARGEST_ERROR and (one.exact or compared)
-    return f"{number:.4g}" if told or not math.isfinite(number) else "?"
+    return f"{number:.4g}" if one.is_told(compared=compared) or not math.isfinite(number) else "?"
 
 
 def _estimated(one: Round, compared: bool) -> str:

@@ -12,6 +12,8 @@ from dpsgd_audit.spelling import counted
 EARLIER = "A value that later rounds read"
 """In place of a leaf's name."""
 
+NONE_LEFT = "whoever subtracts it knows exactly what the record adds"
+
 
 def short_of_noise(
     leaf: str,
@@ -121,6 +123,16 @@ def same_noise(leaf: str, *, at: Place, added: Place, draw: Place, seeded: Place
     )
     lines = frames_of([draw, added, at] if seeded is None else [seeded, draw, added, at])
     return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=_large(leaf), at=at, others=told), lines=lines)
+
+
+def shown_too(*, name: str, shown: Place, at: Place, draw: Place, left: float = 0.0, due: float = 0.0) -> Finding:
+    """The output also shows the noise of a sum; ``left`` is the multiplier of what else covers it, or 0."""
+    leaf = f"the leaf {name} of the output" if name else "the output"
+    kind = Kind.TOO_LITTLE_NOISE if left else Kind.RELEASED_WITHOUT_NOISE
+    told = f"without it a noise multiplier of {left:.4g} is left, but {due:.4g} is expected" if left else NONE_LEFT
+    noise = f"The noise drawn at {spelled(draw)}{'' if draw.nearest == at.nearest else f' and added at {spelled(at)}'}"
+    says = f"{noise} also reaches {leaf} by itself ({spelled(shown)}): {told}."
+    return Finding(kind=kind, lines=frames_of([shown, at, draw]), says=says)
 
 
 def no_number(leaf: str, *, origin: Place, made: Place = NOWHERE) -> Finding:

@@ -7,7 +7,7 @@ import pytest
 
 import guarantees
 import mechanisms
-from audit.diagnosis.explain import explain
+from audit.diagnosis.explain import Kind, explain
 from audit.diagnosis.explain.jaxprs.few_answers import CHOSEN
 
 VOTES = mechanisms.replace_record(np.array([0, 0, 0]), 0, 2)
@@ -74,6 +74,78 @@ def test_data_that_no_choice_hides_are_found(answer):
     told = explain(mechanisms.mechanism(answer), VOTES, key=jax.random.key(0), claim=RANDOMISED)
     assert told.suspicions
     assert all(CHOSEN not in one.says for one in told.findings)
+
+
+REAL = mechanisms.replace_record(np.array([-1.0], "f4"), 0, 1.0)
+Z = np.exp(0.5)
+EDGE = (Z + 1) / (Z - 1)
+
+
+def piecewise(key, answer):
+    coin, place = jax.random.uniform(key, (2,))
+    left = (EDGE + 1) / 2 * answer[0] - (EDGE - 1) / 2
+    around = place * (EDGE + 1)
+    outside = jnp.where(around < left + EDGE, around - EDGE, around - EDGE + (EDGE - 1))
+    return jnp.where(coin < Z / (Z + 1), left + place * (EDGE - 1), outside)
+
+
+def between_bounds(key, answer):
+    chooses, side, inner, outer = jax.random.split(key, 4)
+    left = (EDGE + 1) / 2 * answer[0] - (EDGE - 1) / 2
+    right = left + EDGE - 1
+    place = jax.random.uniform(outer)
+    below = jax.random.uniform(side) < (left + EDGE) / (EDGE + 1)
+    outside = jnp.where(below, -EDGE + place * (left + EDGE), right + place * (EDGE - right))
+    near = jax.random.uniform(inner, minval=left, maxval=right)
+    return jnp.where(jax.random.uniform(chooses) < Z / (Z + 1), near, outside)
+
+
+def hybrid(key, answer):
+    chooses, coin, own = jax.random.split(key, 3)
+    two = jnp.where(jax.random.uniform(coin) < 0.5 + 0.2 * answer[0], 2.0, -2.0)
+    return jnp.where(jax.random.bernoulli(chooses, 0.4), piecewise(own, answer), two)
+
+
+def square_wave(key, answer):
+    centre, (coin, place) = (answer[0] + 1) / 2, jax.random.uniform(key, (2,))
+    outside = jnp.where(place < centre, place - 0.25, place + 0.25)
+    return jnp.where(coin < 0.576, centre - 0.25 + 0.5 * place, outside)
+
+
+@pytest.mark.parametrize("answer", [piecewise, between_bounds, hybrid, square_wave])
+def test_an_answer_from_an_interval_is_not_accused(answer):
+    told = explain(answer, REAL, key=jax.random.key(0), claim=RANDOMISED)
+    assert not told.suspicions
+    assert CHOSEN in told.not_judged[0].says
+
+
+def cut_afterwards(key, answer):
+    return jnp.clip(5 * answer.sum() + jax.random.laplace(key), -3, 3)
+
+
+def moved_interval(key, answer):
+    return answer.sum() + jax.random.uniform(key, minval=-50, maxval=50)
+
+
+def with_tails(key, answer):
+    return 0.01 * answer.sum() + 2 * jax.random.laplace(key)
+
+
+@pytest.mark.parametrize("answer", [cut_afterwards, moved_interval, with_tails])
+def test_noise_on_what_nothing_bounds_is_found(answer):
+    told = explain(answer, REAL, key=jax.random.key(0), claim=RANDOMISED)
+    assert [one.kind for one in told.suspicions] == [Kind.NOT_CLIPPED]
+
+
+def test_data_without_noise_that_a_coin_may_release_are_not_judged():
+    def forgetful(key, answer):
+        coin, own = jax.random.split(key)
+        bounded = jnp.clip(answer, -1, 1).sum()
+        return jnp.where(jax.random.uniform(coin) < 0.1, bounded, bounded + 2 * jax.random.laplace(own))
+
+    told = explain(forgetful, REAL, key=jax.random.key(1), claim=guarantees.laplace(epsilon=1.0))
+    assert not told.suspicions
+    assert "a coin may choose" in told.not_judged[0].says
 
 
 def test_a_key_that_chooses_twice_is_found():

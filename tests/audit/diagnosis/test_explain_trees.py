@@ -47,7 +47,10 @@ def told(name):
 @pytest.mark.few(2)
 @pytest.mark.parametrize("name", RIGHT)
 def test_nothing_is_said_about_right_code(name):
-    assert told(name).findings == ()
+    explained = told(name)
+    assert explained.suspicions == ()
+    # too few numbers of an unknown law tell no deviation
+    assert bool(explained.not_judged) == (name in ("rounded_noise", "box_muller"))
 
 
 @pytest.mark.few(3)

@@ -38,6 +38,13 @@ def by_coins(name: str, out: Value, ins: Sequence[Value]) -> bool:
     return name in FACTORS and bool(records) and any(map(_is_sign, coins))
 
 
+def may_leave_noise_out(ins: Sequence[Value]) -> bool:
+    """Whether a coin chooses between a release and what records make without noise."""
+    which, *cases = ins
+    bare = [case for case in cases if case.differs and case.values and not case.blurred]
+    return _is_drawn(which) and bool(bare) and any(case.calm for case in cases)
+
+
 def _is_drawn(value: Value) -> bool:
     drawn = value.random and not is_key(value.a) and value.muted is None
     return drawn and not value.values and not value.released

@@ -14,6 +14,7 @@ import numpy as np
 from audit.diagnosis.explain.broken_off import why_ended
 from audit.diagnosis.explain.findings import Finding, Kind
 from audit.diagnosis.explain.jaxprs import pairing
+from audit.diagnosis.explain.jaxprs.answers_by_coins import may_leave_noise_out
 from audit.diagnosis.explain.jaxprs.axes import FILLING
 from audit.diagnosis.explain.jaxprs.drawn_choices import LAWS, Choices, Forced, Rate, rate_of
 from audit.diagnosis.explain.jaxprs.equations import (
@@ -79,6 +80,8 @@ class Lockstep:
         self.constant_choice: Place | None = None
         """Where a key is made that is the same in every run and that a number for each record is drawn from."""
         self.choices = Choices()
+        self.left_to_a_coin: Place | None = None
+        """Where a coin chooses between a release and data without noise."""
         self.rounded: Place | None = None
         """Where a sum over records changes by less than its rounding."""
         self.lined_up: Place | None = None
@@ -244,6 +247,8 @@ class Lockstep:
             self._passed[own] += 1
             self.company.see((*own, self._passed[own]), out, ins, place)
         self.choices.see(out, place, released=bool(self.meetings.releases))
+        if name == "select_n" and not out.differs and may_leave_noise_out(ins):
+            self.left_to_a_coin = self.left_to_a_coin or place
         out.noise = out.noise and not self._rejects
         met = self.meetings.meet(name, params, equation.primitive, out, ins, which, self.path)
         if met.muted is not None and not met.noise and any(value.noise for value in ins):

@@ -105,7 +105,7 @@ def _law(program: Program, key: jax.Array) -> Law | None:
     records = program.counts[1]
     own = range(records)[program.index] if program.counts[0] == records else records - 1
     columns = [own, *(number for number in range(records) if number != own)][:MOST_RECORDS]
-    keys = int(min(MOST_KEYS, MOST_WORK / (1 + len(columns)) / max(1.0, _work(program.b.jaxpr))))
+    keys = int(min(MOST_KEYS, MOST_WORK / (1 + len(columns)) / max(1.0, work(program.b.jaxpr))))
     if keys < FEWEST_KEYS:
         return None
     side = jax.tree.map(jnp.asarray, program.sides[1])
@@ -140,7 +140,7 @@ def _law(program: Program, key: jax.Array) -> Law | None:
     return Law(taken[:, seen], whole[:, seen], seen[0] == 0) if seen.size else None
 
 
-def _work(jaxpr: Any) -> float:
+def work(jaxpr: Any) -> float:
     """Numbers that a program computes."""
     total = 0.0
     for equation in jaxpr.eqns:
@@ -148,7 +148,7 @@ def _work(jaxpr: Any) -> float:
             return math.inf
         total += sum(getattr(variable.aval, "size", 1) for variable in equation.outvars)
         inner = [getattr(part, "jaxpr", part) for part in inside_of(equation)]
-        total += equation.params.get("length", 1) * sum(map(_work, inner))
+        total += equation.params.get("length", 1) * sum(map(work, inner))
     return total
 
 

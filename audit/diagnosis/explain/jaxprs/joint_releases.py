@@ -52,7 +52,8 @@ class Together:
 
     broken_off: bool = False
     """Whether the run was not followed to its end: what nobody has seen by then may be summed, or get more noise."""
-    _sources: list[Source] = dataclasses.field(default_factory=list)
+    sources: list[Source] = dataclasses.field(default_factory=list)
+    """In the order of their coordinates."""
     _known: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
     """Coordinates that are seen by themselves, or follow from what is."""
     _sums: dict[bytes, Terms] = dataclasses.field(default_factory=dict)
@@ -65,7 +66,7 @@ class Together:
         releases = () if release is None else (release,)
         if size > MOST_TERMS:
             return Open(releases, None)
-        self._sources.append(Source(release, np.broadcast_to(variance, shape), terms, first))
+        self.sources.append(Source(release, np.broadcast_to(variance, shape), terms, first))
         self._known = np.concatenate([self._known, np.zeros(size, bool)])
         return Open(releases, independent(first, shape, 1.0))
 
@@ -76,7 +77,9 @@ class Together:
         opened = [value.open for value in ins if value.open is not None]
         if not opened:
             return None
-        parts = [None if value.open is None else self._unseen(value.open.coordinates) for value in ins]
+        # sums alone grow from round to round, as weights do
+        drop = self._unseen if name in (*SUMS, "reduce_sum", "cumsum", "dot_general") else lambda whole: whole
+        parts = [None if value.open is None else drop(value.open.coordinates) for value in ins]
         found = None
         if any(part is not None for part in parts):
             found = _carried(name, params, primitive, ins, parts, which, np.shape(out.a))
@@ -99,7 +102,7 @@ class Together:
     def stacked(self, column: Sequence[Value], length: int) -> Open | None:
         """The rows that a loop stacks, of which the larger side alone may have more."""
         opened = [value.open for value in column if value.open is not None]
-        parts = [None if value.open is None else self._unseen(value.open.coordinates) for value in column]
+        parts = [None if value.open is None else value.open.coordinates for value in column]
         found, rows = None, parts[:length]
         if any(part is not None for part in rows):
             found = side_by_side(rows, np.shape(column[0].a))
@@ -113,7 +116,7 @@ class Together:
             return opened
         numbers = opened.coordinates.numbers
         gone = np.zeros(numbers.shape, bool)
-        for source in self._sources:
+        for source in self.sources:
             if source.release is None:
                 gone |= (source.first <= numbers) & (numbers < source.first + source.own_variance.size)
         return Open(opened.releases, opened.coordinates.without(gone))
@@ -127,7 +130,7 @@ class Together:
         part = opened.coordinates
         if part is None or not part.times.size:
             return False
-        source = next((one for one in reversed(self._sources) if one.first == part.numbers.flat[0]), None)
+        source = next((one for one in reversed(self.sources) if one.first == part.numbers.flat[0]), None)
         if source is None or opened.releases != (source.release,):
             return False
         numbers = np.arange(source.first, source.first + source.own_variance.size)
@@ -183,7 +186,7 @@ class Together:
         place = {id(release): number for number, release in enumerate(releases)}
         rows, charges = self._settled(), dict(enumerate(releases))
         groups: dict[int, list[Source]] = {}
-        for source, group in zip(self._sources, self._groups(rows), strict=True):
+        for source, group in zip(self.sources, self._groups(rows), strict=True):
             groups.setdefault(group, []).append(source)
         for sources in groups.values():
             own = [source.release for source in sources if source.release is not None]
@@ -204,8 +207,8 @@ class Together:
     def _groups(self, rows: Any) -> list[int]:
         """Sources that are seen in one sum are of one group."""
         if not rows.shape[0]:
-            return list(range(len(self._sources)))
-        sizes = [source.own_variance.size for source in self._sources]
+            return list(range(len(self.sources)))
+        sizes = [source.own_variance.size for source in self.sources]
         member = sparse.csr_matrix(
             (np.ones(sum(sizes)), (np.arange(sum(sizes)), np.repeat(np.arange(len(sizes)), sizes)))
         )

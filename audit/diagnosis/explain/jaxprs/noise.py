@@ -26,8 +26,10 @@ SAME = frozenset({"convert_element_type", "reduce_precision", "copy", "copy_p", 
 MOVES = SAME | frozenset(
     {"reshape", "squeeze", "slice", "transpose", "broadcast_in_dim", "concatenate", "tile", "reduce_sum", "rev", "pad"}
     | {"optimization_barrier", "split", "dynamic_slice", "gather", "stack", "dynamic_update_slice", "scatter"}
+    | {"select_n"}
 )
 PLACES = {
+    "select_n": slice(0, 1),
     "gather": slice(1, 2),
     "scatter": slice(1, 2),
     "dynamic_slice": slice(1, None),
@@ -171,6 +173,8 @@ def _moved(
 ) -> Any:
     """The same equation on one array for each that is noise; what is not noise has none."""
     if name in PLACES and any(array is not None for array in arrays[PLACES[name]]):
+        return None
+    if name == "select_n" and (ins[0].random or ins[0].data):
         return None
 
     operands = [

@@ -19,6 +19,7 @@ from audit.diagnosis.explain.jaxprs.key_words import OF_NUMPY, is_key
 from audit.diagnosis.explain.jaxprs.labels import combined, labelled
 from audit.diagnosis.explain.jaxprs.value import COUNT, Tag, Value, host, lost_at, settled
 from audit.diagnosis.explain.places import Place
+from mechanisms.adapters.noise_terms import side_by_side
 
 
 def coupled(a: Any, b: Any, group: int) -> Any:
@@ -309,6 +310,10 @@ def stacked_steps(
     elif out.tag is None and records and out.values:
         out.tag = Tag(0, frozenset(step for step, value in enumerate(column) if value.differs))
     if out.noise and not out.data and all(value.variance is not None for value in column):
+        if all(value.terms is not None for value in column):
+            terms = side_by_side([value.terms for value in column], np.shape(column[0].a))
+            # of a key that serves again the loop tells
+            out.terms = terms if terms is not None and terms.plain else None
         out.variance = np.stack([np.asarray(value.variance) for value in column])
         out.guessed = any(value.guessed for value in column)
         out.fewest = max(value.fewest for value in column)

@@ -12,6 +12,7 @@ from audit.diagnosis.explain.broken_off import broken_off, ended, own_error
 from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind, ranked
 from audit.diagnosis.explain.jaxprs.all_rounds import dear_together
+from audit.diagnosis.explain.jaxprs.bare_answers import on_one_side
 from audit.diagnosis.explain.jaxprs.clipping import SCALES, unbounded_releases
 from audit.diagnosis.explain.jaxprs.equations import CannotFollowError
 from audit.diagnosis.explain.jaxprs.facts import Idle
@@ -32,6 +33,7 @@ from audit.diagnosis.explain.jaxprs.rounds import (
 )
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there, drawn_for_all, of_fixed_size, taken_too_often
+from audit.diagnosis.explain.jaxprs.shown_noise import noise_beside
 from audit.diagnosis.explain.places import NOWHERE, Place, spelled
 from audit.diagnosis.explain.wrong_lengths import SLACK
 from audit.trials.threefry import fold_in
@@ -121,6 +123,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     # one leaf's noise says more than the mean over all of them
     short = short_leaves(by_round(program, longest).values(), stated.due)
     findings += short or too_little_noise(program, runs, stated) or dear_together(program, runs, stated.mu_of_all)
+    findings += noise_beside(program, runs[best], stated)
     findings += too_small_scale(program, runs, stated.epsilon)
     if not _has_a_cause(findings):
         rounds = [releases for run in runs for releases in by_round(program, run).values()]
@@ -149,6 +152,13 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         findings += _hidden_by_a_bound(program, own, list(told))
     if (carried := _carried_alone(runs)) is not None:
         findings.append(sentences.not_followed(sentences.carried_unseen(carried, len(runs)), carried))
+    if not (brief or _has_a_cause(findings)):
+        findings += on_one_side(program, key, runs[best], stated)
+    coins = [run.lockstep.left_to_a_coin for run in runs if run.lockstep.left_to_a_coin is not None]
+    if coins and not _has_a_cause(findings):
+        findings.append(
+            sentences.not_followed(f"a coin may choose data without noise at {spelled(coins[0])}", coins[0])
+        )
     nothing = all(finding.kind == Kind.NOT_FOLLOWED for finding in findings)
     if nothing and runs[0].no_number:
         why = f"{runs[0].no_number} is no number (NaN), with and without the record: there is nothing to compare"

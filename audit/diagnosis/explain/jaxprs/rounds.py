@@ -11,7 +11,7 @@ import numpy as np
 
 from audit.diagnosis.explain import sentences
 from audit.diagnosis.explain.dispatch import Stated, implied_bound
-from audit.diagnosis.explain.findings import Finding, Round
+from audit.diagnosis.explain.findings import LARGEST_ERROR, Finding, Round
 from audit.diagnosis.explain.handed_over import maker
 from audit.diagnosis.explain.jaxprs.clipping import ALIKE, made_longer, pads, parts_apart, wrongly_measured
 from audit.diagnosis.explain.jaxprs.facts import Release, Weight
@@ -136,7 +136,7 @@ def _pooled(release: Release, same: Sequence[Release]) -> Release:
 
 
 def unsure(runs: Sequence[Sequence[Release]], due: float | None) -> bool:
-    """Whether the deviation of some round seems too small, but not by enough standard errors: more runs would tell."""
+    """Whether the deviation of some round is not told yet, or seems too small, but not by enough standard errors."""
     rounds: dict[Any, list[Release]] = {}
     for same in zip(*runs, strict=True) if due and len(set(map(len, runs))) == 1 else ():
         top = max(same, key=lambda release: float(np.linalg.norm(release.moved)))
@@ -144,6 +144,8 @@ def unsure(runs: Sequence[Sequence[Release]], due: float | None) -> bool:
     if any(release.unknown == TOO_FEW for own in rounds.values() for release in own):
         return True
     judged = [own for own in rounds.values() if not any(release.unknown for release in own)]
+    if any(0 < 2 * LARGEST_ERROR**2 * release.drawn < 1 for own in judged for release in own):
+        return True
     return any(falls_short(own, due, errors=1.0) and not falls_short(own, due) for own in judged)
 
 

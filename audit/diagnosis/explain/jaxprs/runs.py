@@ -120,6 +120,8 @@ class Run:
     lockstep: Lockstep
     left: tuple[Finding, ...]
     """Of outputs that still differ at the end."""
+    outs: Sequence[tuple[str, Value]] = ()
+    """Outputs with their names."""
     no_number: str = ""
     """An output that is no number on both sides."""
     ended: bool = False
@@ -285,7 +287,8 @@ def run_once(
                 release.linear = release.linear or out.open.coordinates is not None
     nan = [name for name, out in zip(program.names, outs, strict=True) if not out.differs and is_no_number(out.a)]
     left = tuple(_all_left(program, outs, lockstep.meetings))
-    return Run(lockstep=lockstep, left=left, no_number=_output(nan[0]) if nan else "")
+    named = list(zip(program.names, outs, strict=True))
+    return Run(lockstep=lockstep, left=left, outs=named, no_number=_output(nan[0]) if nan else "")
 
 
 def _places_do_not_matter(program: Program, arguments: Sequence[Value], outs: Sequence[Value]) -> bool:
