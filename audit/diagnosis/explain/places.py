@@ -27,7 +27,8 @@ LEAVING = frozenset(("continue", "break", "return"))
 ASSIGNING = (ast.Assign, ast.AnnAssign, ast.NamedExpr)
 SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)
 CONSTRUCTORS = frozenset(("__init__", "__post_init__"))
-REPEATING = (ast.For, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
+COMPREHENSIONS = (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
+REPEATING = (ast.For, *COMPREHENSIONS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,6 +266,15 @@ def _repeating(frame: Frame) -> list[Span]:
     """What goes over parts and holds a line: loops, comprehensions and calls of ``map`` or ``tree_map``."""
     held = _holding(frame, (*REPEATING, ast.Call))
     return [span for span in held if not isinstance(span[2], ast.Call) or called(span[2]) in ("map", "tree_map")]
+
+
+def is_of_comprehension(frame: Frame, name: str) -> bool:
+    """Whether a comprehension that this line holds goes over values under this name.
+
+    From Python 3.12 on it is then a variable of the function.
+    """
+    parts = (part for _, _, node in _holding(frame, COMPREHENSIONS) for part in node.generators)
+    return any(target.id == name for part in parts for target in _targets(part))
 
 
 def called(call: ast.Call) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, is_of_comprehension
 from audit.trials.library_files import is_library
 from mechanisms.adapters.watched_calls import calls_told_to, lines_told_to
 
@@ -102,6 +102,9 @@ def _held(code: Callable[[], object], number: float, fields: bool) -> dict[Held,
 
     def told(frame: FrameType, line: int | None) -> None:
         for owner, name in _holders(frame, number):
+            # what passes through a list holds any small number now and then
+            if owner is frame and line is not None and is_of_comprehension((frame.f_code.co_filename, line), name):
+                continue
             # a loop's variable passes through every number
             counted = counts.get((owner, name)) in (number - 1, number)
             counted |= fields and owner is frame
@@ -116,8 +119,7 @@ def _held(code: Callable[[], object], number: float, fields: bool) -> dict[Held,
 
 def _holders(frame: FrameType, number: float) -> Iterator[tuple[object, str]]:
     for name, value in frame.f_locals.items():
-        # what passes through a list holds any small number now and then
-        if is_number(value, number, SAME) and not frame.f_code.co_name.startswith("<"):
+        if is_number(value, number, SAME):
             yield frame, name
         fields = value if isinstance(value, dict) else getattr(value, "__dict__", None)
         if isinstance(fields, dict) and len(fields) <= MOST_FIELDS:

@@ -101,5 +101,5 @@ def test_noise_made_of_gamma_numbers_is_compiled_once_for_all_runs():
 
     with compilations() as counted:
         told = explained(step, AGES)
-    assert not told.findings
+    assert not told.suspicions
     assert sum(name in ("bind", "scan") for name in counted.names) <= 2, counted.names

@@ -97,13 +97,6 @@ def divided_by_the_batch(seed, data):
     return [own / len(places) for own in noisy]  # changed_after_release
 
 
-def noise_for_each_row(seed, data):
-    torch.manual_seed(seed)
-    own = data[0] * (CLIP / data[0].norm(dim=1, keepdim=True)).clamp(max=1.0)
-    noise = CLIP * torch.randn_like(own)  # noise_scale_from_data
-    return (own + noise).sum(0)
-
-
 def biases_not_clipped(seed, data):
     torch.manual_seed(seed)
     rows, sent = gradients(START, data), []
@@ -155,7 +148,7 @@ def test_shares_of_one_noise_are_not_accused():
     assert not explained(a_share_for_each_row).suspicions
 
 
-STEPS = [less_in_each_round, less_by_a_scheduler, divided_by_all, divided_by_the_batch, noise_for_each_row]
+STEPS = [less_in_each_round, less_by_a_scheduler, divided_by_all, divided_by_the_batch]
 STEPS += [biases_not_clipped, ghost_without_the_bias, bound_of_three]
 
 

@@ -455,7 +455,7 @@ def test_weights_of_adam_get_no_hint(told):
 @pytest.mark.long
 def test_a_training_whose_first_step_moves_too_far_gets_a_hint(monkeypatch):
     """Its first step alone starts from the same weights, and time that questions take costs no hint found before."""
-    monkeypatch.setattr("audit.diagnosis.after_verdict.about_steps", None)
+    monkeypatch.setattr("audit.diagnosis.after_verdict.every_step_has_noise", None)
     code = functools.partial(training, generators=streams, clip=in_halves)
     assert "same_seeds" in hinted(code, claim=TRAINING(), releases="transcript", told=False)
 

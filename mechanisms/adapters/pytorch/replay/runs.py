@@ -146,17 +146,16 @@ class Runs:
         return first, second
 
     def _noise_of_each(self, one: Run, other: Run) -> Stack:
-        """Where more noise is drawn with the record, whatever numbers Python reads: for each record."""
-        noise = {one.draws[number].stack for number in one.releases.noise}
-        before, after = (_at_first(run, noise) for run in (one, other))
+        """Where noise is drawn more often with the record, whatever numbers Python reads: for each record."""
+        before, after = map(_at_first, (one, other))
         if not before <= after or len(extra := after - before) != 1:
             return ()
         for sway in SWAYS:
             run = self._further(self._without, None, swayed=dict.fromkeys(one.ledger.read, sway))
-            if run is None or _at_first(run, noise) != before:
+            if run is None or _at_first(run) != before:
                 return ()
         (where,) = extra
-        return where
+        return where if where in {one.draws[number].stack for number in one.releases.noise} else ()
 
     def _moves_without_draws(self, one: Run) -> bool:
         """Whether another seed changes something although every draw that is seen stays as it was."""
@@ -185,13 +184,9 @@ class Runs:
         return self._further(self._without, None, bank=bank)
 
 
-def _at_first(run: Run, noise: set[Stack]) -> collections.Counter[Stack]:
-    """How many numbers each of these places draws in the first round: later ones may have other batches."""
-    found = collections.Counter[Stack]()
-    for draw in run.draws:
-        if draw.round == 1 and draw.stack in noise:
-            found[draw.stack] += draw.entries
-    return found
+def _at_first(run: Run) -> collections.Counter[Stack]:
+    """How often each place draws in the first round: later ones may have other batches."""
+    return collections.Counter(draw.stack for draw in run.draws if draw.round == 1)
 
 
 class _First(TorchDispatchMode):
