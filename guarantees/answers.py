@@ -1,4 +1,4 @@
-"""Questions of a contract that a class answers in one line: always so, or as something does that its objects hold."""
+"""Class decorators that answer questions of a contract in one line: by a constant, or as a held object answers them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Owner = TypeVar("Owner")
 
 
 def answers(**given: Any) -> Callable[[type[Owner]], type[Owner]]:
-    """A class whose objects all answer these questions so."""
+    """Decorator: every object of the class has these attributes with these values."""
     return _filled(given)
 
 
 def hands_on(held: str, *questions: str) -> Callable[[type[Owner]], type[Owner]]:
-    """A class whose objects answer these questions as what they hold by a name does."""
+    """Decorator: objects of the class answer these questions with the attributes of the object called ``held``."""
     return _filled({question: property(operator.attrgetter(f"{held}.{question}")) for question in questions})
 
 

@@ -1,4 +1,4 @@
-"""Refusing a bad argument at the border: a parameter's type says what it may be, and one decorator asks.
+"""Argument checks at the public border: a parameter's type says what it may be, and ``checked`` enforces it.
 
 A plain ``float`` is any number but NaN, a plain ``int`` any integer; a ``bool`` is neither. The aliases below add a
 range. What cannot be told from a type alone, such as two parameters that must agree, is left to ``require``.
@@ -27,7 +27,7 @@ Thing = TypeVar("Thing")
 
 
 class Within(NamedTuple):
-    """The range of a number, in words and as a test."""
+    """A range of numbers, in words and as a test."""
 
     says: str
     holds: Callable[[float], bool]
@@ -69,13 +69,13 @@ def require(argument: str, holds: Any, rule: str, value: Any) -> None:
 def require_takes(argument: str, function: Callable[..., Any], *given: str) -> None:
     """Refuse a function that cannot be called with these arguments, at the line where it is written.
 
-    So one that names them in another order, which would fail inside of it, if it did.
+    That includes a function that names them in another order: it would fail later, inside its own code.
     """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
         return
-    named = [name for name, own in signature.parameters.items() if own.kind is own.POSITIONAL_OR_KEYWORD]
+    named = [name for name, each in signature.parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
     try:
         signature.bind(*given)
         if any(name in named and named.index(name) != place for place, name in enumerate(given)):
@@ -88,21 +88,21 @@ def require_takes(argument: str, function: Callable[..., Any], *given: str) -> N
 
 
 def written_at(function: Any) -> str:
-    """The file and the first line of a user's function, as a message adds them; empty where none is known."""
+    """File and first line of a user's function, for a message; empty if unknown."""
     code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
     return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
 
 
 def checked(thing: Thing) -> Thing:
-    """Hold every call of a function, or of a dataclass's constructor, to the types of its parameters."""
+    """Decorator: check each call of a function, or of a dataclass's constructor, against its parameter types."""
     if isinstance(thing, type):
         thing.__init__ = checked(thing.__init__)
         return thing
     assert isinstance(thing, types.FunctionType)
     parameters = inspect.signature(thing).parameters
-    named, open_ended = tuple(parameters), any(own.kind is own.VAR_KEYWORD for own in parameters.values())
-    by_place = sum(own.kind in (own.POSITIONAL_ONLY, own.POSITIONAL_OR_KEYWORD) for own in parameters.values())
-    by_place = len(named) if any(own.kind is own.VAR_POSITIONAL for own in parameters.values()) else by_place
+    named, open_ended = tuple(parameters), any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    by_place = sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters.values())
+    by_place = len(named) if any(each.kind is each.VAR_POSITIONAL for each in parameters.values()) else by_place
     # annotations are read at the first call: until then they may name what is not yet defined
     rules = functools.cache(lambda: rules_of(thing))
 
@@ -123,20 +123,20 @@ def checked(thing: Thing) -> Thing:
 
 
 def _by_name(thing: types.FunctionType, named: Sequence[str], given: Sequence[Any], by_place: int) -> str:
-    """How to write a call whose arguments have names that were left out."""
+    """Text of a call that names the arguments which were passed by position."""
     owner = thing.__qualname__.split(".")[-2] if thing.__name__ == "__init__" else thing.__name__
     meant = ", ".join(f"{name}={shown(value)}" for name, value in list(zip(named, given, strict=False))[by_place:])
     return f"{owner}() takes {'this argument' if len(given) == by_place + 1 else 'these arguments'} by name: {meant}."
 
 
 def _misspelt(word: str, known: Sequence[str]) -> str:
-    """The word, and which of the known ones is meant, or what they are."""
+    """The word and the known word that is probably meant, or else all known words."""
     meant = closest(word, known)
     return f"{word!r}; did you mean {meant!r}?" if meant else f"{word!r}; it takes {', '.join(known)}."
 
 
 def shown(value: Any) -> str:
-    """A value as a message repeats it."""
+    """A value as messages print it."""
     if getattr(value, "shape", ()):
         return f"an array of shape {tuple(value.shape)}"
     text = repr(value)
@@ -144,23 +144,23 @@ def shown(value: Any) -> str:
 
 
 def rules_of(function: Callable[..., Any]) -> dict[str, Rule]:
-    """The rule of every parameter whose type says one. A type that only an editor knows says none."""
+    """The rule of every parameter whose type states one; types that exist only for editors state none."""
     found = {}
-    for own in inspect.signature(function).parameters.values():
-        kind = own.annotation
+    for parameter in inspect.signature(function).parameters.values():
+        kind = parameter.annotation
         if isinstance(kind, str):
             try:
                 kind = eval(kind, inspect.unwrap(function).__globals__)
             except (NameError, AttributeError):
                 continue
-        rule = None if own.kind is own.VAR_KEYWORD else rule_of(kind)
+        rule = None if parameter.kind is parameter.VAR_KEYWORD else rule_of(kind)
         if rule is not None:
-            found[own.name] = rule
+            found[parameter.name] = rule
     return found
 
 
 def rule_of(kind: Any) -> Rule | None:
-    """What a value of this type is; None where anything may be one."""
+    """The rule that a type states; None if any value is allowed."""
     if kind in PLAIN:
         return PLAIN[kind]
     origin, parts = get_origin(kind), get_args(kind)
@@ -189,7 +189,7 @@ def rule_of(kind: Any) -> Rule | None:
 
 
 def _number(value: Any, kinds: str) -> bool:
-    """A number of Python, NumPy or JAX; one that JAX traces is believed to be in range."""
+    """Whether a value is a number of Python, NumPy or JAX; one that JAX traces is assumed to be in range."""
     if isinstance(value, bool | np.bool_):
         return False
     if getattr(value, "shape", None) == () and not isinstance(value, np.generic):
@@ -198,7 +198,7 @@ def _number(value: Any, kinds: str) -> bool:
 
 
 def _is_float(value: Any) -> bool:
-    """Neither NaN nor an integer beyond the largest float."""
+    """Whether a number fits into a float: not NaN and not an integer beyond the largest float."""
     try:
         return not math.isnan(value)
     except TypeError:
@@ -215,7 +215,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _as_numpy(value: Any) -> Any:
-    """A tensor of another library as an array, where it can be one."""
+    """A tensor of another library as a NumPy array, if it can be converted."""
     return np.asarray(value) if hasattr(value, "__array__") else value
 
 

@@ -63,9 +63,9 @@ class Claim:
     """Steps of a training that it counts, all of them together; None where it does not say."""
 
     def __repr__(self) -> str:
-        """What was promised, without the curve's numbers."""
-        told = textwrap.shorten(self._call(_brief), 200)
-        return f"<Claim {told}: relation {self.relation}, unit {self.unit}>"
+        """The promise as text, without the curve's numbers."""
+        call = textwrap.shorten(self._call(_brief), 200)
+        return f"<Claim {call}: relation {self.relation}, unit {self.unit}>"
 
     @property
     def law(self) -> LossLaw:
@@ -74,11 +74,11 @@ class Claim:
 
     @property
     def error(self) -> float:
-        """Stated numerical error of the curve: a violation must exceed it."""
+        """Stated numerical error of the curve; a violation must exceed it."""
         return self.curve.error
 
     def describe(self) -> str:
-        """One line: the constructor call that makes this claim, its relation included unless it is the usual one."""
+        """The constructor call that makes this claim, on one line; the relation is left out if it is the usual one."""
         return self._call(repr)
 
     def _call(self, spelled: Callable[[Any], str]) -> str:
@@ -86,7 +86,7 @@ class Claim:
         return f"{self.name}({inside})" + (f".compose({self.times})" if self.times > 1 else "")
 
     def covers(self, relation: str) -> bool:
-        """Whether the promise speaks about neighbours of this relation."""
+        """Whether the promise holds for neighbours of this relation."""
         return self.relation in ("any", relation)
 
     @property
@@ -119,7 +119,7 @@ class Claim:
         return self.curve.beta(alpha)
 
     def delta(self, epsilon: ArrayLike, direction: Direction = "both") -> Values:
-        """The privacy profile."""
+        """The privacy profile: delta at each epsilon."""
         return self.curve.delta(epsilon, direction)
 
     def epsilon(self, delta: ArrayLike, direction: Direction = "both") -> Values:
@@ -127,7 +127,7 @@ class Claim:
         return self.curve.epsilon(delta, direction)
 
     def epsilon_range(self, delta: float) -> EpsilonRange:
-        """Epsilon at a delta, and what the claim's numerical error leaves of it."""
+        """Epsilon at a delta, with the range that the claim's numerical error leaves for it."""
         return self.curve.epsilon_range(delta)
 
     def errors(self, threshold: ArrayLike) -> tuple[Values, Values]:
@@ -147,7 +147,7 @@ class Claim:
         return self.curve.regret(other, alpha_range=alpha_range)
 
     def breakpoints(self, points: int = 200, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> Breakpoints:
-        """Points of the curve."""
+        """Points of the curve: alpha, beta and the threshold of the test at each."""
         return self.curve.breakpoints(points, alpha_range=alpha_range)
 
     def dominance(self, other: Curve) -> Dominance:
@@ -160,7 +160,7 @@ class Claim:
         deltas: Sequence[float] = (1e-9, 1e-6, 1e-5),
         alpha_range: tuple[float, float] = ALPHA_RANGE,
     ) -> Summary:
-        """Everything worth reporting in one record."""
+        """All numbers worth reporting, in one record."""
         return summarise(self.curve, deltas=deltas, alpha_range=alpha_range)
 
     def symmetrise(self) -> Claim:
@@ -206,18 +206,18 @@ class Claim:
 
 
 def summed(steps: Sequence[int | None]) -> int | None:
-    """Steps of several parts together, where every part says its own."""
-    known = [own for own in steps if own is not None]
+    """Total steps of several parts; None if one of them does not state its steps."""
+    known = [count for count in steps if count is not None]
     return sum(known) if len(known) == len(steps) else None
 
 
 def poisson_sums(steps: int) -> str:
-    """What an adversary sees of so many Poisson batches."""
+    """What an adversary sees of this many Poisson batches, in words."""
     return "the noisy sum of one Poisson batch" if steps == 1 else "the noisy sums of all Poisson batches"
 
 
 def unusual(relation: Relation, usual: Relation) -> dict[str, Relation]:
-    """The relation as a parameter of the call that makes a claim, where it is not the constructor's own default."""
+    """The relation as a parameter of the call that makes a claim, unless it is the constructor's default."""
     return {} if relation == usual else {"relation": relation}
 
 
@@ -227,5 +227,5 @@ def grouped(group: int) -> dict[str, int]:
 
 
 def _brief(value: Any) -> str:
-    """For people: six digits of a number; records keep them all."""
+    """A value as people read it: numbers in six digits (records keep all of them)."""
     return f"{value:.6g}" if isinstance(value, float) and len(repr(value)) > BRIEF else repr(value)

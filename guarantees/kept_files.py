@@ -1,4 +1,4 @@
-"""Files that later processes believe: whole, the owner's, and about what their key says."""
+"""Cache files that later processes may trust: complete, the caller's own, and stored under a checked key."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ _unseen: dict[tuple[Path, str], int] = {}
 
 
 class Shelf:
-    """Where this process keeps things of one kind; nowhere until it is told."""
+    """The folder in which this process keeps one kind of thing; none until it is set."""
 
     folder: Path | None = None
     told = False
 
     @contextlib.contextmanager
     def kept_in(self, folder: Path | None) -> Iterator[None]:
-        """Keep them in this folder meanwhile (None: nowhere). It must be the caller's alone: what is found there is
-        believed, and run."""
+        """Use this folder inside the block (None: no folder). It must be the caller's alone: files in it are run."""
         before = self.folder, self.told
         self.folder, self.told = folder, True
         try:
@@ -33,7 +32,7 @@ class Shelf:
 
 
 def digest_of_package(root: Path) -> str:
-    """One digest of the text of every module under a folder."""
+    """Digest of the text of all modules in a folder."""
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
@@ -41,12 +40,12 @@ def digest_of_package(root: Path) -> str:
 
 
 def named_by(folder: Path, key: str, suffix: str) -> Path:
-    """The file of a key."""
+    """Path of the cache file for a key."""
     return folder / f"{hashlib.sha256(key.encode()).hexdigest()}{suffix}"
 
 
 def read_whole(file: Path, key: str) -> bytes | None:
-    """What was written under this key; None where nothing was, or by another user, under another key or in part."""
+    """Content stored under a key; None if there is none, it is incomplete, or its owner or key is another."""
     try:
         if hasattr(os, "geteuid") and file.stat().st_uid != os.geteuid():
             return None
@@ -55,12 +54,12 @@ def read_whole(file: Path, key: str) -> bytes | None:
         return None
     if hashlib.sha256(rest).hexdigest().encode() != stated:
         return None
-    own, _, content = rest.partition(b"\n")
-    return content if own == key.encode() else None
+    stored_key, _, content = rest.partition(b"\n")
+    return content if stored_key == key.encode() else None
 
 
 def write_whole(file: Path, key: str, content: bytes) -> None:
-    """Whole or not at all; a disk that does not take it is no reason to fail. The key is one line."""
+    """Write a cache file completely or not at all; a full or read-only disk is no error. The key is one line."""
     rest = key.encode() + b"\n" + content
     with contextlib.suppress(OSError):
         with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as part:
@@ -69,7 +68,7 @@ def write_whole(file: Path, key: str, content: bytes) -> None:
 
 
 def remove_oldest(folder: Path, suffix: str, *, most: int, added: int) -> None:
-    """Remove the oldest files where all of them have more bytes than that, after so many were ``added``.
+    """Remove the oldest files once all exceed ``most`` bytes together; ``added`` is how many bytes were just written.
 
     There may be thousands: a process looks after its first file, and then whenever it has added a share of the room.
     """
@@ -79,10 +78,10 @@ def remove_oldest(folder: Path, suffix: str, *, most: int, added: int) -> None:
         return
     with contextlib.suppress(OSError):
         # asked once a file
-        with os.scandir(folder) as found:
-            files = [(own.stat(), own.path) for own in found if own.name.endswith(suffix)]
-        total = sum(told.st_size for told, _ in files)
-        for told, own in sorted(files, key=lambda each: each[0].st_mtime) if total > most else ():
+        with os.scandir(folder) as listing:
+            files = [(path.stat(), path.path) for path in listing if path.name.endswith(suffix)]
+        total = sum(stat.st_size for stat, _ in files)
+        for stat, path in sorted(files, key=lambda each: each[0].st_mtime) if total > most else ():
             if total > most:
-                Path(own).unlink(missing_ok=True)
-                total -= told.st_size
+                Path(path).unlink(missing_ok=True)
+                total -= stat.st_size

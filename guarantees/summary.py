@@ -31,7 +31,7 @@ FAITHFUL_REGRET = 1e-2
 
 
 class Curve(Protocol):
-    """What is asked of a curve to sum it up: a trade-off curve and a claim both answer."""
+    """What summaries need of a curve; trade-off curves and claims both have it."""
 
     @property
     def law(self) -> LossLaw:
@@ -94,7 +94,7 @@ class Dominance:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpsilonRange:
-    """Epsilon at one delta as it was computed, and between which numbers the curve's numerical error leaves it."""
+    """Epsilon at one delta as computed, and the range that the curve's numerical error leaves for it."""
 
     delta: float
     epsilon: float
@@ -106,17 +106,17 @@ class EpsilonRange:
 
     @property
     def known(self) -> bool:
-        """Whether the error hardly matters."""
+        """Whether the numerical error is too small to matter."""
         return self.at_least == self.at_most or self.at_most - self.at_least <= CLOSE * self.at_least
 
     @property
     def promised(self) -> float:
-        """The number to hold a mechanism to: as computed where it is known, else the most that it may be."""
+        """Epsilon to hold a mechanism to: the computed one if it is known, else the upper end of the range."""
         return self.epsilon if self.known else self.at_most
 
     @property
     def claimed(self) -> float | None:
-        """The number to print as claimed: the most that it may be where the error exceeds delta or matters otherwise.
+        """Epsilon to print as claimed: the upper end of the range if the error exceeds delta or matters otherwise.
 
         None where that leaves nothing known from above.
         """
@@ -126,7 +126,7 @@ class EpsilonRange:
 
     @property
     def says(self) -> str:
-        """The number; where it is not known, why not; where it rests on certified curves alone, that it does."""
+        """Epsilon as text, with the reason if it is not known and a note if it rests on certified curves alone."""
         if self.known and (self.error <= self.delta or self.at_least == self.at_most):
             return at_most(self.epsilon, ".4g")
         why = f"numerical error {self.error:.1g} at delta {self.delta:g}"
@@ -166,7 +166,7 @@ def _require_range(alpha_range: tuple[float, float]) -> None:
 
 
 def _gaussian_mu(tails: Tails) -> Array:
-    """The mu whose curve passes through each point, ``-Phi^-1(alpha) - Phi^-1(beta)``; -inf at the corners."""
+    """The mu of the Gaussian curve through each point, ``-Phi^-1(alpha) - Phi^-1(beta)``; -inf at the corners."""
     with np.errstate(invalid="ignore"):
         null = np.where(tails.without_above < 0.5, -ndtri(tails.without_above), ndtri(tails.without_below))
         other = np.where(tails.with_below < 0.5, -ndtri(tails.with_below), ndtri(tails.with_above))

@@ -37,7 +37,7 @@ def _shaped(value: Array, like: Array) -> Values:
 
 
 def _numbers(name: str, given: ArrayLike) -> Array:
-    """As floats, refused unless each is a number; neither text nor a truth value is one."""
+    """The values as floats; refused unless each is a number (text and truth values are not)."""
     try:
         found = np.asarray(given)
         if found.dtype.kind == "O":
@@ -50,14 +50,14 @@ def _numbers(name: str, given: ArrayLike) -> Array:
 
 
 def _some(name: str, given: ArrayLike) -> Array:
-    """Numbers, at least one."""
+    """The values as floats; refused if there are none."""
     found = _numbers(name, given)
     require(name, found.size, "one number or more", given)
     return found
 
 
 def _rates(name: str, given: ArrayLike) -> tuple[Array, Array]:
-    """The rates as given and flattened, refused unless they lie in [0, 1]."""
+    """The rates as given and flattened; refused unless they lie in [0, 1]."""
     level = _numbers(name, given)
     if np.any(~((level >= 0) & (level <= 1))):
         raise ValueError(f"{name} must lie in [0, 1], got {given!r}.")
@@ -75,22 +75,22 @@ class TradeOff:
     """
 
     law: LossLaw
-    """Anything with tails, thresholds and an error; what else may be asked of a law is filled in."""
+    """Any object with tails, thresholds and an error; ``as_law`` adds usual answers for the rest."""
 
     _defects: list[float] = dataclasses.field(default_factory=list, init=False, repr=False, compare=False)
-    """What the law was seen to be off by."""
+    """Largest errors seen so far in the law's own identities."""
 
     _epsilons: dict[tuple[float, Direction], float] = dataclasses.field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """Answers at one delta: an audit and its report ask for the same ones many times, and each is a search."""
+    """Epsilons already searched for: an audit and its report ask for the same deltas many times."""
 
     def __post_init__(self):
         object.__setattr__(self, "law", as_law(self.law))
 
     @property
     def error(self) -> float:
-        """Absolute error of the rates that this curve returns: the law's, or what it was seen to be off by if more."""
+        """Absolute error of this curve's rates: the law's stated error, or the observed one if that is larger."""
         self._remember()
         return self._honest(0.0)
 
@@ -98,7 +98,7 @@ class TradeOff:
         return honest_error(self.law.error, max([defect, *self._defects]), type(self.law).__name__)
 
     def _remember(self, defect: float = 0.0) -> None:
-        """Check the law when it is first used, and the tails of every answer: refuse it, or remember the error."""
+        """Check the law on first use, and the tails of every answer: refuse the law, or remember its error."""
         first = not self._defects
         defect = max(defect, self.law.defect()) if first else defect
         if first or defect > self._defects[-1]:
@@ -106,13 +106,13 @@ class TradeOff:
             self._defects.append(defect)
 
     def _examined(self, thresholds: Array) -> Tails:
-        """Tails at these thresholds, which have been checked."""
+        """Tails at these thresholds, after checking them."""
         tails = self._tails(thresholds)
         self._remember(defect_of(thresholds if self.law.is_pair else thresholds[:0], tails))
         return tails
 
     def _tails(self, thresholds: Array) -> Tails:
-        """Tails of the law; a process that keeps laws keeps those at many thresholds."""
+        """Tails of the law; those at many thresholds come from the cache if this process has one."""
         if len(thresholds) < MANY:
             return self.law.tails(thresholds)
 
@@ -185,7 +185,7 @@ class TradeOff:
         return _shaped(value, given)
 
     def _profile(self, epsilon: Array, direction: Direction, *, examined: bool = True) -> tuple[Array, float]:
-        """Delta at each epsilon, and the defect of the tails that it was read from."""
+        """Delta at each epsilon, and the defect of the tails from which it was computed."""
         value, defect = np.zeros(epsilon.shape), 0.0
         for one, way in ((self.law, "with_given_without"), (Reversed(self.law), "without_given_with")):
             if direction in ("both", way):
@@ -211,7 +211,7 @@ class TradeOff:
         return _shaped(self._epsilon(flat, direction), target)
 
     def _searched(self, flat: Array, direction: Direction) -> float:
-        """Epsilon at one delta, which a process that keeps laws searches for once."""
+        """Epsilon at one delta, found by search or taken from the cache."""
 
         def search() -> tuple[float, float]:
             return float(self._epsilon(flat, direction)[0]), max(self._defects, default=0.0)
@@ -245,7 +245,7 @@ class TradeOff:
         return value
 
     def epsilon_range(self, delta: float) -> EpsilonRange:
-        """Epsilon at a delta, and what the curve's numerical error leaves of it.
+        """Epsilon at a delta, with the range that the curve's numerical error leaves for it.
 
         A side that the certificate proves is read from the law that proves it, up to its rounding; any other from this
         curve, whose delta the stated error of both rates moves by ``(1 + e^epsilon) error``, as in a verdict. A closed
@@ -273,7 +273,7 @@ class TradeOff:
         return EpsilonRange(delta=delta, epsilon=found, at_least=min(low, found), at_most=max(high, found), error=error)
 
     def _first_within(self, start: Array, delta: Array, way: Direction) -> Array:
-        """The start where one direction's profile is within delta there, else the first epsilon at which it is."""
+        """``start`` if one direction's profile is at most delta there, else the first epsilon at which it is."""
 
         def profile(eps: Array) -> Array:
             return self._profile(eps, way, examined=False)[0]
@@ -291,7 +291,7 @@ class TradeOff:
         return np.where(beyond, np.minimum(value, largest), value)
 
     def _unless_rounding(self, direction: Direction, found: Array) -> Array:
-        """Epsilons found at delta 0; infinity where the profile underflows there or is all rounding."""
+        """Epsilons found at delta 0, or infinity where the profile there underflows or is only rounding."""
         before = np.nextafter(found * (1 - 1e-12), 0)
         return np.where(self.delta(before, direction) <= max(1e-200, self.error), np.inf, found)
 
@@ -315,7 +315,7 @@ class TradeOff:
         return TradeOff(SymmetrisedLaw(self.law))
 
     def mixture(self, *others: TradeOff, weights: Sequence[float]) -> TradeOff:
-        """One of several curves' pairs, drawn with these weights (the first is this curve's) and revealed."""
+        """Curve of one of several pairs (the first is this curve's), drawn with these weights and revealed."""
         laws = (self.law, *(other.law for other in others))
         total = float(np.sum(weights))
         if len(weights) != len(laws) or min(weights) < 0 or abs(total - 1) > 1e-9:
@@ -357,7 +357,7 @@ class TradeOff:
 
 @checked
 def compose(parts: Sequence[tuple[TradeOff, int]], *, tolerance: float = 1e-6, most_points: int = 2**20) -> TradeOff:
-    """The curve of all outputs together: each mechanism's curve and how often it is run.
+    """The curve of all outputs together, from each mechanism's curve and how often it runs.
 
     Closed forms where the laws have them, otherwise a lattice fine enough for ``tolerance`` or of ``most_points``; the
     curve returned is the one that leaks more, and its ``certificate`` says which sides are proved.

@@ -1,4 +1,4 @@
-"""Claims from what a user's own accountant says: its table of (epsilon, delta), or the history that it keeps."""
+"""Claims from a user's own accountant: from its table of (epsilon, delta), or from the history that it keeps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import PairRelation, Relation, Unit
 
 Entry = tuple[float, float, int]
-"""Noise multiplier, sampling rate, and for how many steps in a row: one entry of an Opacus accountant's history."""
+"""One entry of an Opacus accountant's history: noise multiplier, sampling rate, number of consecutive steps."""
 SMALL_EPSILON = 0.01
-"""Deltas are smaller than this as a rule, and epsilons larger."""
+"""Threshold for spotting swapped columns: deltas are usually smaller than this, and epsilons larger."""
 
 
 @checked
@@ -59,12 +59,12 @@ def claim_from_table(
     require("points", all(0 <= delta <= 1 for _, delta in table), "pairs with delta in [0, 1]", table)
     swapped = table and all(0 < epsilon < min(SMALL_EPSILON, delta) for epsilon, delta in table)
     require("points", not swapped, "pairs (epsilon, delta), and these look like (delta, epsilon): swap them", table)
-    said = [(epsilon, delta) for epsilon, delta in table if epsilon < np.inf]
-    require("points", said, "at least one pair (epsilon, delta) with a finite epsilon", table)
+    finite = [(epsilon, delta) for epsilon, delta in table if epsilon < np.inf]
+    require("points", finite, "at least one pair (epsilon, delta) with a finite epsilon", table)
     return Claim(
-        curve=TradeOff(law_from_promises(said)),
+        curve=TradeOff(law_from_promises(finite)),
         name="claim_from_table",
-        parameters={"points": tuple(said), "relation": relation, "unit": unit},
+        parameters={"points": tuple(finite), "relation": relation, "unit": unit},
         relation=relation,
         unit=unit,
         source=source,
@@ -79,7 +79,7 @@ def claim_from_history(
     unit: Unit = "training",
     source: str = "the history of an Opacus accountant, composed by this package",
 ) -> Claim:
-    """What the history of an Opacus accountant, a list of (noise multiplier, rate, steps), amounts to exactly.
+    """The exact claim for the history of an Opacus accountant, a list of (noise multiplier, rate, steps).
 
     Every step is one round of the subsampled Gaussian mechanism; all are composed with a certificate, so the claim is
     at most as strict as the truth and at least as strict as any sound accountant. [dong2022, section 4]

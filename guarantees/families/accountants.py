@@ -1,4 +1,4 @@
-"""DP-SGD with Poisson batches over many steps: certified by our own composition, or as accountants say."""
+"""DP-SGD with Poisson batches over many steps: certified by our own composition, or as an accountant computes it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from guarantees.vocabulary import PairRelation, Relation, Unit
 
 Accountant = Literal["pld", "rdp", "certified"]
 SPACING = 1e-4
-"""Of the lattice on which dp-accounting composes events, unless another is given."""
+"""Spacing of the lattice on which dp-accounting composes events, unless another is given."""
 SAMPLED_EVENTS = (
     "PoissonSampledDpEvent",
     "SampledWithReplacementDpEvent",
     "SampledWithoutReplacementDpEvent",
     "TruncatedSubsampledGaussianDpEvent",
 )
-"""Events of dp-accounting that draw a batch: one step, whatever is released of it."""
+"""Events of dp-accounting that draw a batch: each counts as one step, whatever it releases."""
 
 
 def _dp_accounting(*, instead: str = "") -> ModuleType:
-    """dp-accounting, which is an extra: it pins versions that not everyone can have."""
+    """The module dp-accounting, which is an extra: it pins versions that not everyone can have."""
     try:
         import dp_accounting
     except ImportError as missing:
@@ -56,7 +56,7 @@ def poisson_training(
     spacing: Positive | None = None,
     group: int = 1,
 ) -> Claim:
-    """DP-SGD over ``steps`` Poisson batches, every noisy sum released: what an accountant promises of a training.
+    """What an accountant promises for DP-SGD over ``steps`` Poisson batches, every noisy sum released.
 
     It does not cover shuffled batches, nor sums divided by a number that depends on the dataset. The numbers of
     ``"pld"`` are dp-accounting's, trusted for delta >= 1e-10 and refused below.
@@ -120,7 +120,7 @@ def claim_from_pld(
     unit: Unit = "training",
     source: str = "a privacy loss distribution of dp-accounting",
 ) -> Claim:
-    """The promise in a privacy loss distribution of dp-accounting: one object, or one PMF for each direction.
+    """The promise of a privacy loss distribution of dp-accounting: one object, or one PMF for each direction.
 
     Read through its profile and not through its masses, which are those of no pair. Trusted for delta >= 1e-10 and
     refused below; nothing checks that the distribution is that of the mechanism.
@@ -164,7 +164,7 @@ def claim_from_event(
     spacing: Positive = SPACING,
     unit: Unit = "training",
 ) -> Claim:
-    """What dp-accounting promises for a DpEvent of its own, composed as the event says.
+    """What dp-accounting promises for one of its DpEvents, composed as the event says.
 
     Nothing checks that the event describes the training.
 
@@ -227,7 +227,7 @@ def claim_from_event(
 
 
 def _steps_of(event: Any) -> int | None:
-    """Steps that an event composes: whatever is drawn from one batch is one; None where that cannot be seen.
+    """Number of steps that an event composes, where all releases of one batch are one step; None if it cannot be seen.
 
     Releases side by side without a batch of their own may belong to one step or to several.
     """
@@ -236,8 +236,8 @@ def _steps_of(event: Any) -> int | None:
         inside = _steps_of(event.event)
         return None if inside is None else inside * int(event.count)
     if kind == "ComposedDpEvent":
-        told = [own for own in event.events if type(own).__name__ != "NoOpDpEvent"]
-        return summed([_steps_of(own) for own in told]) if len(told) < 2 or all(map(_is_sampled, told)) else None
+        parts = [each for each in event.events if type(each).__name__ != "NoOpDpEvent"]
+        return summed([_steps_of(each) for each in parts]) if len(parts) < 2 or all(map(_is_sampled, parts)) else None
     return 1 if kind in SAMPLED_EVENTS or kind in ("GaussianDpEvent", "LaplaceDpEvent") else None
 
 
@@ -256,7 +256,7 @@ def _accounted(
     accountant: str,
     spacing: Positive | None,
 ) -> tuple[LossLaw, str]:
-    """The law that dp-accounting computes, and its name with its setting."""
+    """The law that dp-accounting computes, with its name and its setting."""
     instead = "; accountant='certified' needs neither"
     if accountant == "rdp":
         library = _dp_accounting(instead=instead)
@@ -280,14 +280,14 @@ def _accounted(
 
 
 def _version() -> str | None:
-    """dp-accounting's, without importing it, which takes a second; None where it is not installed as a package."""
+    """Version of dp-accounting, or None if not installed as a package; importing it for that would take a second."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version("dp-accounting")
     return None
 
 
 def _neighbouring(library: ModuleType, relation: Relation) -> Any:
-    """The relation by dp-accounting's name: under zero_out its accountants say what they say under add_remove."""
+    """dp-accounting's name of the relation; its accountants give the same under zero_out as under add_remove."""
     relations = library.NeighboringRelation
     return relations.REPLACE_ONE if relation == "substitution" else relations.ADD_OR_REMOVE_ONE
 
@@ -311,6 +311,6 @@ def _pld_law(rate: float, noise_multiplier: float, steps: int, neighbours: Any, 
 
 
 def _renyi_law(books: Any) -> LossLaw:
-    """The profile of a Renyi accountant, at the orders that it keeps."""
+    """The law of a Renyi accountant's profile, at the orders that the accountant keeps."""
     epsilons = np.append(0.0, np.geomspace(1e-4, 200.0, 4000))
     return law_from_profile(epsilons, profile_of_renyi(np.asarray(books._orders), np.asarray(books._rdp), epsilons))

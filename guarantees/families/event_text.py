@@ -1,4 +1,4 @@
-"""Events of dp-accounting as text: what `str` prints of one makes it again, and nothing else is executed."""
+"""Events of dp-accounting as text: parses what ``str`` prints of an event without executing anything else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INSIDE = {
 
 
 def event_from_text(text: str) -> Any:
-    """The DpEvent that prints itself so. Names must be those of dp-accounting's events, arguments numbers or events.
+    """The DpEvent with this text. Names must be those of dp-accounting's events, arguments numbers or events.
 
     Raises:
       ValueError: the text is no such event.
@@ -27,7 +27,7 @@ def event_from_text(text: str) -> Any:
 
 
 def noise_multiplier_of(text: str) -> float | None:
-    """Of the Gaussian release that every step of an event makes; None where a step makes several, or another one.
+    """Noise multiplier of each step's Gaussian release; None if a step makes several releases, or another kind.
 
     It is read from the text alone: a record may be looked at where dp-accounting is not installed.
     """

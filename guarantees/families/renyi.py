@@ -1,4 +1,4 @@
-"""Curves that Renyi and zero-concentrated differential privacy promise."""
+"""Curves promised by Renyi and zero-concentrated differential privacy."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from guarantees.trade_off import TradeOff
 from guarantees.vocabulary import Relation
 
 LARGEST_ORDER = 4e13
-"""Of a larger order, an infinite one too, this one is used, which promises less by under 1e-14."""
+"""Larger orders, infinity included, are replaced by this one; that weakens the promise by under 1e-14."""
 LARGEST_PROMISE = 9000.0
-"""A promise beyond it would have next to no tangent that is not too steep, and say nothing."""
+"""Promises beyond this have almost no tangent that is not too steep, and say nothing."""
 FOLLOWED_RHO = 1e-20
-"""The smallest rho of which the smallest of the orders' promises is followed."""
+"""Smallest rho for which the strongest of the orders' promises is computed."""
 
 
 @checked
@@ -123,7 +123,7 @@ def zcdp(*, rho: Positive, relation: Relation = "any") -> Claim:
 
 
 def _implied(orders: Array, epsilons: Array) -> Array:
-    """The least that an order and those above it promise: a divergence never falls as its order grows."""
+    """What each order effectively promises: the least of its own and all higher orders' promises."""
     order = np.argsort(orders)
     least = np.empty(epsilons.shape)
     least[order] = np.minimum.accumulate(epsilons[order][::-1])[::-1]

@@ -19,23 +19,23 @@ LARGEST_LOSS = 1e4
 SMALLEST_LEVEL = 1e4
 """Both error rates are followed down to the exponential of minus this."""
 FOLLOWED = 1e-12
-"""The smallest promise whose points rounding does not blur."""
+"""Smallest promise whose points are not blurred by rounding."""
 NOTHING = 1e-28
-"""A promise of no more moves rates by 1e-14: no total variation exceeds the root of a Renyi epsilon, by Pinsker's
+"""Promises up to this move rates by at most 1e-14: no total variation exceeds the root of a Renyi epsilon, by Pinsker's
 inequality above order 1, and down to 1/2 because a divergence of this order is at least the square of it."""
 ROUND_OFF = 8e-15
-"""Of a divergence, with what it does to a point: total variation moves by half of it, in shares of the promise."""
+"""Rounding error of a divergence and its effect on a point; total variation moves by half of it, relatively."""
 UNDERFLOW = np.finfo(float).tiny
 """A delta above 0 that floats cannot show."""
 ROUNDED = 1e-9
-"""By which a point between others may lie beyond them, in shares of 1 and of its logit."""
+"""How far rounding may put a point beyond its neighbours, as a share of 1 and of its logit."""
 NEAR = 0.1
 """Losses times ``t - 1`` up to which a moment is computed by its distance from 1."""
 FINE = 1e-6
 """Points of an exact curve are added until no chord lies higher than this share of the total variation over the
 tangents' envelope."""
 FINE_SHARE = 1e-2
-"""Nor, down to deltas of 1e-12, higher than this share of delta."""
+"""Points are also added until no chord lies higher than this share of delta, down to deltas of 1e-12."""
 FIRST_POINTS, MOST_POINTS, ROUNDS = 200, 1500, 8
 
 
@@ -57,11 +57,11 @@ class _Points:
         return expit(-self.b) - np.exp(self.log_alpha + self.epsilon)
 
     def kept(self, which: Array) -> _Points:
-        """Some of the points."""
+        """The points selected by ``which``."""
         return _Points(log_alpha=self.log_alpha[which], b=self.b[which], epsilon=self.epsilon[which])
 
     def heights(self) -> Array:
-        """How high the chord between neighbours lies over the crossing of their tangents; last, over the diagonal.
+        """Height of each chord over the crossing of its two tangents; the last entry is the one over the diagonal.
 
         Beyond the last point lies its mirror image, whose tangent has the reciprocal slope.
         """
@@ -119,7 +119,7 @@ def exact_law(orders: Array, limits: Array, *, pure: bool = False) -> DiscreteLa
 
 
 def _pieces(heights: Array, large: Array, room: int) -> Array:
-    """Into how many pieces to cut each chord; where there is no room for all, those of large deltas stay coarser."""
+    """Number of pieces into which to cut each chord; if room is short, chords at large deltas stay coarser."""
     while True:
         pieces = np.clip(np.ceil(np.sqrt(heights)), 1, 8).astype(int)
         if np.sum(pieces - 1) <= max(room, 0):
@@ -128,7 +128,7 @@ def _pieces(heights: Array, large: Array, room: int) -> Array:
 
 
 def _next_to_nothing(most: float) -> DiscreteLaw:
-    """A total variation of at most this as what reveals all with this probability, and perhaps no leak at all."""
+    """Bracket for a total variation of at most this: reveals everything with this probability, or leaks nothing."""
     sides = np.array([most, 1 - most, 0.0])
     law = DiscreteLaw(np.array([-np.inf, 0.0, np.inf]), sides, sides[::-1], error=most)
     certificate = Certificate(
@@ -143,18 +143,18 @@ def _next_to_nothing(most: float) -> DiscreteLaw:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _RelaxedLaw(DiscreteLaw):
-    """A larger promise than the one that was made, which composes as that one does."""
+    """A weaker promise than the one made; its composition is computed from the original one."""
 
     promised: tuple[Array, Array] = ()  # pyright: ignore[reportAssignmentType]
 
     def compose(self, times: int) -> LossLaw:
-        """Renyi epsilons add up; those that were raised would add up to far more."""
+        """Composition of the original Renyi epsilons, which add up; the relaxed ones would add up to far more."""
         orders, limits = self.promised
         return exact_law(orders, times * limits)
 
 
 def _relaxed(orders: Array, limits: Array) -> DiscreteLaw:
-    """A promise that rounding would blur, as the larger one that can be followed, and perhaps no leak at all."""
+    """Law of a promise so small that rounding would blur it: that of a weaker one, and perhaps no leak at all."""
     law = exact_law(orders, np.maximum(limits, 1.001 * FOLLOWED))
     return _RelaxedLaw(
         law.atoms,
@@ -167,7 +167,7 @@ def _relaxed(orders: Array, limits: Array) -> DiscreteLaw:
 
 
 def _first_levels(orders: Array, limits: Array) -> Array:
-    """Logarithms of alphas from the point where alpha = beta down to where nothing is left, denser towards it."""
+    """Logarithms of the first alphas, from alpha = beta down to where nothing is left, denser towards the latter."""
 
     def excess(u: Array, _: Array) -> Array:
         return (_divergences(u, u - _log_complement(u), orders) - limits[:, None]).max(axis=(0, 1))
@@ -210,7 +210,7 @@ def _joined(first: _Points, second: _Points) -> _Points:
 
 
 def _lost(orders: Array, limits: Array) -> float:
-    """``1 - f(0)``, what a test without false alarms may catch: nothing, if an order above 1 is promised."""
+    """``1 - f(0)``, what a test without false alarms may catch: 0 if an order above 1 is promised."""
     if np.any((orders > 1) & np.isfinite(limits)):
         return 0.0
     finite = np.isfinite(limits)
@@ -257,7 +257,7 @@ def _losses(log_alpha: Array, b: Array) -> tuple[Array, Array, Array, Array, Arr
 
 
 def _divergences(log_alpha: Array, b: Array, orders: Array) -> Array:
-    """With the record against without, then back; axes: constraint, order, point."""
+    """Renyi divergences of the test at each point, in both directions; axes: constraint, order, point."""
     log_a, log_not_a, log_b, log_not_b, up, down = _losses(log_alpha, b)
     t = orders[:, None]
     near = np.abs(t - 1) * np.maximum(np.abs(up), np.abs(down)) <= NEAR
@@ -265,7 +265,7 @@ def _divergences(log_alpha: Array, b: Array, orders: Array) -> Array:
     some, others = near.any(axis=1), ~near.all(axis=1)
 
     def logarithm(first: tuple[Array, Array], second: tuple[Array, Array]) -> Array:
-        """Of the mean of exp((t - 1) loss); next to 1 by what it differs from 1, or orders next to 1 were rounding."""
+        """Logarithm of the mean of exp((t - 1) loss); near 1 from the difference to 1, which rounding does not hide."""
         found = np.zeros(near.shape)
         rate = t[others] - 1
         found[others] = np.logaddexp(first[0] + rate * first[1], second[0] + rate * second[1])

@@ -1,4 +1,4 @@
-"""The border with somebody else's law: what it leaves out gets the usual answers."""
+"""The border with a user's own law: the usual answers fill in what it leaves out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from guarantees.numerics.array import Array
 
 
 class Tabled(Protocol):
-    """The least that somebody else's law must have; ``as_law`` makes a whole law of it."""
+    """The least that a user's law must have; ``as_law`` makes a full law of it."""
 
     @property
     def error(self) -> float:
@@ -23,27 +23,27 @@ class Tabled(Protocol):
 
 
 NEEDED = ("error", *sorted(LossLaw.__abstractmethods__))
-"""What a law must answer by itself."""
+"""What a law must answer itself."""
 USUAL = {name: answer for name, answer in vars(LossLaw).items() if not name.startswith("_") and name not in NEEDED}
-"""Everything else that may be asked of a law, with the answer of one that knows no better."""
+"""All other questions to a law, with the usual answer of a law that knows no better."""
 ABSENT = object()
 
 
 @dataclasses.dataclass(frozen=True)
 class _Given:
-    """Somebody else's law."""
+    """A user's law, with the usual answers for what it leaves out."""
 
     law: Any
 
 
 def _answer(name: str) -> property:
-    """The other law's own answer; where it has none, the usual one."""
+    """Property that gives the user's own answer, or the usual one if there is none."""
 
     def answer(self: Any) -> Any:
         if name in NEEDED:
             return getattr(self.law, name)
-        own = getattr(self.law, name, ABSENT)
-        return USUAL[name].__get__(self) if own is ABSENT else own
+        given = getattr(self.law, name, ABSENT)
+        return USUAL[name].__get__(self) if given is ABSENT else given
 
     return property(answer)
 
@@ -52,7 +52,7 @@ _Adapted = type("_Adapted", (_Given, LossLaw), {name: _answer(name) for name in 
 
 
 def as_law(given: LossLaw | Tabled) -> LossLaw:
-    """A law of which everything may be asked: itself, or with the usual answers where it gives none of its own.
+    """A full law: the given one itself, or the user's law with the usual answers filled in.
 
     The one border: below it nothing asks whether a law has an attribute.
     """

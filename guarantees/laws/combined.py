@@ -13,7 +13,7 @@ from guarantees.laws.law import Certificate, LossLaw, Reversed, Tails, carried, 
 from guarantees.numerics.array import Array
 
 ROUNDING = 64 * np.finfo(float).eps
-"""What two leaks may differ by, in units of the tails that they are differences of, and count as equal."""
+"""How much two leaks may differ and count as equal, in units of the tails whose difference they are."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +28,12 @@ class MixtureLaw(LossLaw):
 
     @property
     def error(self) -> float:
-        """Averaged like the tails."""
+        """Average error of the parts."""
         return float(sum(w * law.error for law, w in zip(self.laws, self.weights, strict=True)))
 
     @property
     def support(self) -> tuple[float, float] | None:
-        """The hull of the ranges, where every part states its own."""
+        """Smallest and largest loss of all parts; None unless every part states its own."""
         ranges = [law.support for law in self.laws]
         known = [r for r in ranges if r is not None]
         if len(known) < len(ranges):
@@ -42,21 +42,21 @@ class MixtureLaw(LossLaw):
 
     @property
     def smallest_delta(self) -> float:
-        """That of the part that is trusted least."""
+        """The largest of the parts' limits: the mixture is trusted no further than any part."""
         return max(law.smallest_delta for law in self.laws)
 
     @property
     def certificate(self) -> Certificate | None:
-        """A side is proved where every part proves it."""
+        """What is proved about the mixture: a side is proved if every part proves it."""
         return jointly(self.laws, lambda laws: MixtureLaw(laws=tuple(laws), weights=self.weights), self.error)
 
     @property
     def is_pair(self) -> bool:
-        """Where every part is one."""
+        """Whether every part's tails are those of one pair."""
         return all(law.is_pair for law in self.laws)
 
     def defect(self) -> float:
-        """Averaged like the tails."""
+        """Average defect of the parts."""
         return float(sum(w * law.defect() for law, w in zip(self.laws, self.weights, strict=True)))
 
     def tails(self, threshold: Array) -> Tails:
@@ -65,16 +65,16 @@ class MixtureLaw(LossLaw):
         return four(lambda *rates: np.tensordot(self.weights, np.stack(rates), 1), *parts)
 
     def far_delta(self, epsilon: Array) -> Array:
-        """Averaged like the tails: the choice is revealed."""
+        """Average delta of the parts: the choice is revealed."""
         return np.tensordot(self.weights, np.stack([hockey_stick(law, epsilon) for law in self.laws]), 1)
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The same for the exchanged pair."""
+        """Average delta of the parts for the exchanged pair."""
         return np.tensordot(self.weights, np.stack([hockey_stick(Reversed(law), epsilon) for law in self.laws]), 1)
 
     @property
     def closed(self) -> bool:
-        """Where every part is."""
+        """Whether every part has a closed form."""
         return all(law.closed for law in self.laws)
 
 
@@ -91,7 +91,7 @@ class SymmetrisedLaw(LossLaw):
 
     @property
     def support(self) -> tuple[float, float] | None:
-        """The larger of the two ranges, on both sides."""
+        """The larger of the two directions' ranges, mirrored."""
         support = self.law.support
         if support is None:
             return None
@@ -100,7 +100,7 @@ class SymmetrisedLaw(LossLaw):
 
     @property
     def certificate(self) -> Certificate | None:
-        """Symmetrising keeps the order of curves, so each proven side stays one."""
+        """The proven sides, symmetrised: that keeps the order of curves."""
         return carried(self.law.certificate, SymmetrisedLaw)
 
     def _upper(self, threshold: Array) -> Tails:
@@ -114,21 +114,21 @@ class SymmetrisedLaw(LossLaw):
         return four(lambda one, other: np.where(take, one, other), first, second)
 
     def tails(self, threshold: Array) -> Tails:
-        """The leakier direction above zero, its mirror image below."""
+        """Tails of the leakier direction above zero, and their mirror image below."""
         t = np.asarray(threshold, float)
         up = self._upper(np.abs(t))
         return four(lambda below, above: np.where(t < 0, below, above), exchanged(up), up)
 
     def reversed_threshold(self, alpha: Array) -> Array:
-        """The curve is symmetric."""
+        """The threshold of the exchanged pair: the same, as the curve is symmetric."""
         return self.threshold(alpha)
 
     def far_delta(self, epsilon: Array) -> Array:
-        """The larger of the two directions."""
+        """The larger delta of the two directions."""
         return np.maximum(hockey_stick(self.law, epsilon), hockey_stick(Reversed(self.law), epsilon))
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The curve is symmetric."""
+        """Delta of the exchanged pair: the same, as the curve is symmetric."""
         return self.far_delta(epsilon)
 
 
@@ -139,7 +139,7 @@ def sides(law: LossLaw) -> tuple[LossLaw | None, LossLaw | None]:
 
 
 def jointly(laws: Sequence[LossLaw], build: Callable[[Sequence[LossLaw]], LossLaw], error: float) -> Certificate | None:
-    """What is proved about a law built of several, by an operation that keeps the order of curves."""
+    """The certificate of a law built of several by an operation that keeps the order of curves."""
     stated = [law.certificate for law in laws]
     known = [certificate for certificate in stated if certificate is not None]
     if not known:

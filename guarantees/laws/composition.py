@@ -23,28 +23,28 @@ from guarantees.numerics.array import Array
 from guarantees.numerics.rounding import at_most
 
 MOST_OUTCOMES = 2000
-"""Discrete losses with at most this many different sums are composed outcome by outcome."""
+"""Discrete losses with at most this many different sums are composed exactly, outcome by outcome."""
 
 MOST_WORK = 2**26
-"""Evaluations of closed forms that one loss on a lattice may take; expensive laws get a coarser one, and say so."""
+"""Most evaluations of closed forms for one loss on a lattice; expensive laws get a coarser lattice, and say so."""
 FEWEST_POINTS = 2**12
 """Minimum number of lattice points, however expensive the law is to evaluate."""
 
 MOST_UNITS = 1000
-"""Discrete losses with more different values need no lattice through all of them: each has little mass."""
+"""Discrete losses with more values than this need no lattice through all of them: each has little mass."""
 
 FOLLOWED = 1000.0
 """Losses up to this size are followed to the tolerance, larger ones to as much more as they are larger: a lattice that
 follows a loss of 10,000 to 1e-6 has millions of points."""
 
 NO_ERROR = 1e-14
-"""How far off losses of which nothing but the mass at infinity is kept may be together."""
+"""Largest total error of losses of which nothing but the mass at infinity is kept."""
 
 NOTHING_TOLD = DiscreteLaw(np.zeros(1), np.ones(1), np.ones(1))
 ALL_TOLD = DiscreteLaw(np.array([-np.inf, np.inf]), np.array([1.0, 0.0]), np.array([0.0, 1.0]))
 
 COARSE = 100.0
-"""From this many times the tolerance on, large losses are composed apart from small ones."""
+"""If the lattice stays this many times coarser than the tolerance, large losses are composed apart from small ones."""
 
 
 def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-6, most_points: int = 2**20) -> LossLaw:
@@ -66,7 +66,7 @@ def composed_law(parts: Sequence[tuple[LossLaw, int]], *, tolerance: float = 1e-
 
 
 def _composed(laws: Sequence[tuple[LossLaw, int]], tolerance: float, most_points: int) -> LossLaw:
-    """The same of laws that are merged."""
+    """Law of the sum of all losses, for laws that are merged already."""
     if len(laws) == 1 and laws[0][1] == 1:
         return laws[0][0]
     exact = _all_outcomes(laws)
@@ -122,33 +122,33 @@ def _composed(laws: Sequence[tuple[LossLaw, int]], tolerance: float, most_points
 
 
 def _beside(laws: Sequence[tuple[LossLaw, int]], silent: Sequence[bool], tolerance: float, most_points: int) -> LossLaw:
-    """All others together, unless one of the silent losses, which tell nothing otherwise, reveals all."""
-    apart = list(itertools.compress(laws, silent))
+    """Composition of all other laws, mixed with what the ``silent`` losses reveal: everything, or nothing."""
+    revealing = list(itertools.compress(laws, silent))
     rest = [part for part, one in zip(laws, silent, strict=True) if not one]
-    error = sum(times * law.error for law, times in apart)
+    error = sum(times * law.error for law, times in revealing)
     if rest:
-        told = _composed(rest, tolerance, most_points)
+        composed = _composed(rest, tolerance, most_points)
     else:
-        closed = all(law.certificate is None for law, _ in apart)
+        closed = all(law.certificate is None for law, _ in revealing)
         certificate = None if closed else estimate("the composed laws", error)
-        told = dataclasses.replace(NOTHING_TOLD, error=error, certificate=certificate)
+        composed = dataclasses.replace(NOTHING_TOLD, error=error, certificate=certificate)
     with np.errstate(divide="ignore"):
-        revealed = float(-np.expm1(sum(times * np.log1p(-_at_infinity(law)) for law, times in apart)))
-    return MixtureLaw((told, ALL_TOLD), (1 - revealed, revealed)) if revealed else told
+        revealed = float(-np.expm1(sum(times * np.log1p(-_at_infinity(law)) for law, times in revealing)))
+    return MixtureLaw((composed, ALL_TOLD), (1 - revealed, revealed)) if revealed else composed
 
 
 def _at_infinity(law: LossLaw) -> float:
-    """Probability that all is revealed, in the direction in which it is larger."""
+    """Probability that the output reveals everything, in the direction in which it is larger."""
     return max(float(hockey_stick(one, np.array([FAR]))[0]) for one in (law, reverse(law)))
 
 
 def _everything(laws: Sequence[tuple[LossLaw, int]]) -> DiscreteLaw:
-    """No loss of one of the parts is on the lattice: all may be revealed."""
+    """The law of a composition that may reveal everything: one part has no loss within the lattice's range."""
     return _certified(ALL_TOLD, None, 1.0, laws)
 
 
 def _jumps_apart(laws: Sequence[tuple[LossLaw, int]], tolerance: float, most_points: int) -> LossLaw | None:
-    """The same by composing small losses on a lattice of their own, then these with the large ones; None if in vain."""
+    """Law of the sum with small and large losses composed on separate lattices; None if no law can be cut in two."""
     bodies = [body_of(law, times) for law, times in laws]
     small = [(body, times) for body, (_, times) in zip(bodies, laws, strict=True) if body is not None]
     if not small:
@@ -160,7 +160,7 @@ def _jumps_apart(laws: Sequence[tuple[LossLaw, int]], tolerance: float, most_poi
 
 
 def _finest(laws: Sequence[tuple[LossLaw, int]], spans: Sequence[Reach]) -> float:
-    """The spacing below which putting one of the losses on the lattice would be too much work."""
+    """Smallest spacing at which putting each loss on the lattice is still affordable."""
     room = [max(FEWEST_POINTS, MOST_WORK // law.work) for law, _ in laws]
     return max((span.lower + span.upper) / points for span, points in zip(spans, room, strict=True))
 
@@ -173,7 +173,7 @@ def _leaked(
     plan: Plan,
     pairs: Sequence[LatticePair] | None = None,
 ) -> DiscreteLaw:
-    """Composition of laws that surely leak, each on the lattice so that it leaks less."""
+    """Composition that provably leaks no more than the laws do: each is put on the lattice so that it leaks less."""
     parts, moved = [], 0.0
     for i, (law, span, n) in enumerate(zip(laws, spans, times, strict=True)):
         if isinstance(law, JumpLaw):
@@ -196,7 +196,7 @@ def _leaked(
 
 
 def _merged(laws: list[tuple[LossLaw, int]]) -> list[tuple[LossLaw, int]]:
-    """Each law once, with closed forms already taken."""
+    """The different laws with their counts, after applying the closed forms of composition."""
     shifts: list[float] = []
     merged: dict[int, tuple[LossLaw, int]] = {}
     for law, times in laws:
@@ -214,7 +214,7 @@ def _merged(laws: list[tuple[LossLaw, int]]) -> list[tuple[LossLaw, int]]:
 
 
 def _all_outcomes(laws: Sequence[tuple[LossLaw, int]]) -> DiscreteLaw | None:
-    """The composed law itself, where every loss is discrete and few sums of losses differ."""
+    """The exact law of the sum if every loss is discrete and the sums take few different values, else None."""
     result = None
     for law, times in laws:
         if not isinstance(law, DiscreteLaw) or law.certificate is not None or law.smallest_delta:
@@ -227,7 +227,7 @@ def _all_outcomes(laws: Sequence[tuple[LossLaw, int]]) -> DiscreteLaw | None:
 
 
 def _both(first: DiscreteLaw, second: DiscreteLaw) -> DiscreteLaw:
-    """Two independent discrete losses together; sums that agree to twelve digits are one."""
+    """Two independent discrete losses as one; sums that agree to twelve digits are joined."""
     with np.errstate(invalid="ignore"):
         sums = np.add.outer(first.losses, second.losses).ravel()
     # -inf + inf has no mass on either side.
@@ -260,7 +260,7 @@ def _fitting(spacing: float, laws: Sequence[tuple[LossLaw, int]]) -> float:
 
 
 def _unit(law: LossLaw) -> float | None:
-    """The loss of which all of a few different ones are whole multiples, where there is one."""
+    """The number of which all of a few losses are whole multiples; None if there is none."""
     if not isinstance(law, DiscreteLaw) or len(law.losses) > MOST_UNITS:
         return None
     sizes = np.sort(np.abs(law.losses[np.isfinite(law.losses)]))
@@ -284,7 +284,7 @@ def _gap(safe: DiscreteLaw, leaked: DiscreteLaw) -> float:
 def _certified(
     safe: DiscreteLaw, leaked: DiscreteLaw | None, gap: float, laws: Sequence[tuple[LossLaw, int]]
 ) -> DiscreteLaw:
-    """The law that leaks more, with what is known about it."""
+    """The law that leaks more, with its error and certificate."""
     found = [law for law in (safe, leaked) if law is not None]
     drift = max(abs(1 - float(np.sum(side))) for law in found for side in (law.without, law.with_record))
     total = sum(times for _, times in laws)
@@ -297,7 +297,7 @@ def _certified(
 
 
 def _unproved(law: LossLaw) -> float:
-    """The part of a law's error that may lie on either side: of one that is proved to leak more, only its rounding."""
+    """The part of a law's error that may lie on either side; for a law proved to leak more, only its rounding."""
     certificate = law.certificate
     return law.error if certificate is None or certificate.safe is None else certificate.round_off
 
@@ -309,7 +309,7 @@ def _certificate(
     laws: Sequence[tuple[LossLaw, int]],
     round_off: float,
 ) -> Certificate:
-    """Which sides are proved: those that every part proves."""
+    """Certificate of a composition: a side is proved if every part proves it."""
     given = [law.certificate for law, _ in laws if law.certificate is not None]
     guessed = dict.fromkeys(certificate.estimated for certificate in given)
     rounding = f"rounding errors of the transforms and of the composed laws, about {round_off:.1e}"

@@ -1,4 +1,4 @@
-"""What holds for every pair of laws, checked on the numbers that a law returns."""
+"""Identities that hold for every pair of laws, checked on the numbers that a law returns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from guarantees.laws.law import LossLaw, Tails
 from guarantees.numerics.array import Array
 
 PROBES = np.concatenate([-np.geomspace(50.0, 1e-3, 16), [0.0], np.geomspace(1e-3, 50.0, 16)])
-"""Thresholds at which laws that are quickly evaluated are examined."""
+"""Thresholds at which laws that are cheap to evaluate are checked."""
 
 WORST = 1e-3
 """A law that is off by more than this, and than its stated error, is refused; below, its stated error is widened."""
@@ -20,7 +20,7 @@ class InconsistentLawError(ArithmeticError):
 
 
 def defect_of(thresholds: Array, tails: Tails) -> float:
-    """By how much tails at these thresholds are those of no pair: 0 for an exact law, infinite for a NaN.
+    """Amount by which tails at these thresholds break the identities of a pair: 0 if exact, infinite for a NaN.
 
     Each side's two tails sum to 1 (lost mass is an inequality's blind spot); tails fall as the threshold rises; and
     the loss between two thresholds a < b has ``e^a P_without <= P_with <= e^b P_without``, which over all cells is
@@ -40,7 +40,7 @@ def defect_of(thresholds: Array, tails: Tails) -> float:
 
 
 def _cells(thresholds: Array, each: Array) -> float:
-    """The largest break of the rules for the loss between neighbouring thresholds."""
+    """Largest violation of the rules for the loss between neighbouring thresholds."""
     order = np.argsort(thresholds, kind="stable")
     t, (above0, below0, above1, below1) = thresholds[order], each[:, order]
     # The mass of a cell, from whichever tail is the smaller and so the more accurate.
@@ -60,7 +60,7 @@ def defect_at(law: LossLaw) -> float:
 
 
 def honest_error(stated: float, defect: float, what: str) -> float:
-    """The stated error where the law keeps it, what it is really off by where that is little, else a refusal."""
+    """The stated error if the law keeps it, the observed one if that is small; otherwise the law is refused."""
     # Two tails, each within the stated error, may miss their sum by twice that.
     if defect <= 2 * stated + 1e-14:
         return stated

@@ -14,7 +14,7 @@ from guarantees.numerics.array import Array
 from guarantees.numerics.powers import running_sums
 
 FEW = 16
-"""Values of a loss whose deltas are summed at every epsilon."""
+"""Losses with at most this many values have their deltas summed anew at every epsilon."""
 
 
 @answers(noise=0.0)
@@ -36,7 +36,7 @@ class DiscreteLaw(LossLaw):
 
     @property
     def losses(self) -> Array:
-        """The atoms."""
+        """The values of the loss, increasing."""
         return self.atoms
 
     @property
@@ -76,7 +76,7 @@ class DiscreteLaw(LossLaw):
 
     @property
     def closed(self) -> bool:
-        """Where few masses are given and not computed."""
+        """Whether the masses are given, not computed, and few."""
         return len(self.losses) <= FEW and self.error == 0
 
     @functools.cached_property

@@ -17,22 +17,22 @@ from guarantees.numerics.array import Array
 from guarantees.vocabulary import Relation
 
 LARGEST_MU = 1e8
-"""Losses reach ``mu^2``, and floats resolve 1e16 to 2."""
+"""Largest mu accepted: losses reach ``mu^2``, and floats resolve 1e16 only to 2."""
 
 
 SHORT = 0.1
-"""A shift below this is integrated over."""
+"""Shifts below this are integrated over, which keeps digits that a difference would lose."""
 FARTHEST = 1e3
-"""Beyond it normal densities and tails are zero."""
+"""Deviation beyond which normal densities and tails are zero."""
 NODES, WEIGHTS = (np.polynomial.legendre.leggauss(6)[place] / 2 + (0.5 if place == 0 else 0.0) for place in (0, 1))
 """Gauss's rule on [0, 1]."""
 
 ROUNDING = 2e-16
-"""Of a rate, in units of mu: by so much of it a test's cut is rounded."""
+"""Rounding error of a rate per unit of mu: that much the cut of a test is rounded."""
 
 
 def rounded_to(mu: float, error: float) -> float:
-    """The error of the rates, more where mu is large; noise that hides nothing is refused."""
+    """The error with rounding at a large mu added; refused if the noise hides nothing."""
     if mu > LARGEST_MU:
         raise ValueError(
             f"mu (1 / noise_multiplier, times the root of the number of releases) must be at most {LARGEST_MU:g}, "
@@ -64,7 +64,7 @@ def gain(x: Array, shift: Array | float) -> Array:
 
 
 def loss(x: Array, shift: Array | float) -> Array:
-    """``phi(x) (m(x - shift) - m(x))``, for any x: the same seen from the side without the record.
+    """``phi(x) (m(x - shift) - m(x))``, for any x: what the side without the record has more.
 
     That is ``phi(x)/phi(x - shift) P(X > x - shift) - P(X > x)``.
     """
@@ -76,8 +76,8 @@ def loss(x: Array, shift: Array | float) -> Array:
 
 
 def _short_drop(x: Array, shift: Array, at: Array) -> Array:
-    """``phi(at) int (1 - y m(y)) dy`` from ``x - shift`` to x: all the digits that the difference of ``m`` loses."""
-    x, at = (np.clip(own, -FARTHEST, FARTHEST)[..., None] for own in (x, at))
+    """``phi(at) int (1 - y m(y)) dy`` from ``x - shift`` to x: a difference of ``m`` that keeps all digits."""
+    x, at = (np.clip(number, -FARTHEST, FARTHEST)[..., None] for number in (x, at))
     y = x - shift[..., None] * NODES
     slopes = normal_density(at) - y * np.exp((y - at) * (y + at) / 2) * ndtr(-y)
     return shift * (np.maximum(slopes, 0.0) @ WEIGHTS)
@@ -100,11 +100,11 @@ class GaussianLaw(LossLaw):
 
     @property
     def support(self) -> tuple[float, float]:
-        """The loss never falls below ``ln(1 - rate)``."""
+        """The range of the loss, which never falls below ``ln(1 - rate)``."""
         return (float(np.log1p(-self.rate)) if self.rate < 1 else -np.inf), np.inf
 
     def compose(self, times: int) -> GaussianLaw | None:
-        """Without sampling ``times`` outputs are one with ``mu sqrt(times)``; with it there is no closed form."""
+        """Composition without sampling, ``mu sqrt(times)``; None with sampling, which has no closed form."""
         return GaussianLaw(mu=self.mu * float(np.sqrt(times))) if self.rate == 1.0 else None
 
     def _cut(self, threshold: Array) -> Array:
@@ -123,7 +123,7 @@ class GaussianLaw(LossLaw):
             return exponent / self.mu + self.mu / 2
 
     def defect(self) -> float:
-        """Examined at a few thresholds."""
+        """Defect seen at a few thresholds."""
         return defect_at(self)
 
     def tails(self, threshold: Array) -> Tails:
@@ -139,7 +139,7 @@ class GaussianLaw(LossLaw):
         return self.rate * gain(self._cut(epsilon), self.mu)
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The same pair where every batch has the record; sampled, its mirror image up to the end of the losses."""
+        """Delta of the exchanged pair: without sampling the same, with it the mirror image up to the largest loss."""
         if self.rate == 1.0:
             return self.far_delta(epsilon)
         value = np.zeros(epsilon.shape)
@@ -148,7 +148,7 @@ class GaussianLaw(LossLaw):
         return value
 
     def threshold(self, alpha: Array) -> Array:
-        """Closed form: the loss at the normal quantile."""
+        """The loss at the normal quantile, in closed form."""
         x = -ndtri(np.asarray(alpha, float))
         shift = self.mu * x - self.mu**2 / 2
         if self.rate == 1.0:
@@ -190,7 +190,7 @@ class SubstitutedGaussianLaw(LossLaw):
         return np.sign(threshold) * log_u / self.mu
 
     def defect(self) -> float:
-        """Examined at a few thresholds."""
+        """Defect seen at a few thresholds."""
         return defect_at(self)
 
     def tails(self, threshold: Array) -> Tails:
@@ -215,7 +215,7 @@ class SubstitutedGaussianLaw(LossLaw):
         return self.rate * (gain(x, self.mu) + lost)
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The pair is its own mirror image."""
+        """Delta of the exchanged pair: the same, as the pair is its own mirror image."""
         return self.far_delta(epsilon)
 
 
@@ -229,11 +229,11 @@ class LaplaceLaw(LossLaw):
 
     @property
     def support(self) -> tuple[float, float]:
-        """The loss is bounded by epsilon."""
+        """The range of the loss, which is bounded by epsilon."""
         return -self.scale, self.scale
 
     def defect(self) -> float:
-        """Examined at a few thresholds."""
+        """Defect seen at a few thresholds."""
         return defect_at(self)
 
     def tails(self, threshold: Array) -> Tails:
@@ -250,15 +250,15 @@ class LaplaceLaw(LossLaw):
         )
 
     def far_delta(self, epsilon: Array) -> Array:
-        """``1 - e^((eps - scale)/2)`` below the atom, nothing beyond."""
+        """Delta in closed form: ``1 - e^((eps - scale)/2)`` below the atom, 0 beyond."""
         return -np.expm1(np.minimum((epsilon - self.scale) / 2, 0.0))
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The pair is its own mirror image."""
+        """Delta of the exchanged pair: the same, as the pair is its own mirror image."""
         return self.far_delta(epsilon)
 
     def threshold(self, alpha: Array) -> Array:
-        """Closed form between the atoms."""
+        """Threshold at a level, in closed form between the atoms."""
         with np.errstate(divide="ignore"):
             x = -np.log(2 * np.asarray(alpha, float))
         return np.clip(2 * x - self.scale, -self.scale, self.scale)
@@ -280,7 +280,7 @@ def gaussian_delta(epsilon: Array | float, mu: Array | float) -> Array:
 
 
 def sampled_law(*, rate: float, noise_multiplier: float, relation: Relation) -> LossLaw:
-    """The pair that one Poisson-sampled Gaussian step leaks most between.
+    """Law of the worst pair of one Poisson-sampled Gaussian step.
 
     Add/remove and zero-out neighbours share one pair; under substitution the two records pull in opposite
     directions, at distance 2. [zhu2022, theorem 11; lebeda2025]

@@ -17,7 +17,7 @@ from guarantees.numerics.distributions import binom
 from guarantees.vocabulary import Relation
 
 NEWTON_STEPS = 60
-"""A convex function with slopes within a factor of ``group``: some ten are enough."""
+"""Most Newton steps; about ten are enough for this convex function."""
 
 
 @answers(closed=True)
@@ -38,11 +38,11 @@ class GroupLaw(LossLaw):
 
     @property
     def support(self) -> tuple[float, float]:
-        """The loss never falls below ``ln P(J = 0)``."""
+        """The range of the loss, which never falls below ``ln P(J = 0)``."""
         return (self.group * float(np.log1p(-self.rate)) if self.rate < 1 else -np.inf), np.inf
 
     def compose(self, times: int) -> GaussianLaw | None:
-        """Without sampling all records are in every batch; with it there is no closed form."""
+        """Composition without sampling, where all records are in every batch; None with it: there is no closed form."""
         return GaussianLaw(mu=self.group * self.mu * float(np.sqrt(times))) if self.rate == 1.0 else None
 
     @property
@@ -85,7 +85,7 @@ class GroupLaw(LossLaw):
         return x.reshape(np.shape(threshold))
 
     def defect(self) -> float:
-        """Examined at a few thresholds."""
+        """Defect seen at a few thresholds."""
         return defect_at(self)
 
     def tails(self, threshold: Array) -> Tails:
@@ -100,11 +100,11 @@ class GroupLaw(LossLaw):
         )
 
     def far_delta(self, epsilon: Array) -> Array:
-        """As for one record, averaged over how many are in the batch."""
+        """Delta as for one record, averaged over the number of differing records in the batch."""
         return gain(self._cut(epsilon)[..., None], self._shifts) @ self._weights[1:]
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The same seen from the side without them; only a large group that is nearly always sampled loses so much."""
+        """Delta of the exchanged pair; only a large group that is nearly always sampled has such large losses."""
         losses = loss(self._shifts - self._cut(-epsilon)[..., None], self._shifts)
         with np.errstate(divide="ignore"):
             log_weights = binom.logpmf(np.arange(1, self.group + 1), self.group, self.rate)
@@ -112,11 +112,11 @@ class GroupLaw(LossLaw):
 
     @property
     def _shifts(self) -> Array:
-        """Where the means lie of batches with some of the records."""
+        """Mean of the output for each possible number of differing records in the batch."""
         return np.arange(1, self.group + 1) * self.mu
 
     def threshold(self, alpha: Array) -> Array:
-        """Closed form: the loss at the normal quantile."""
+        """The loss at the normal quantile, in closed form."""
         x = -ndtri(np.asarray(alpha, float))
         attended = np.where(x > 0, np.inf, -np.inf)
         finite = np.isfinite(x)
@@ -126,7 +126,7 @@ class GroupLaw(LossLaw):
 
 
 def group_law(*, rate: float, noise_multiplier: float, group: int, relation: Relation) -> LossLaw:
-    """The pair that one Poisson-sampled Gaussian step leaks most between if ``group`` records differ.
+    """Law of the worst pair of one Poisson-sampled Gaussian step if ``group`` records differ.
 
     All of them pull in one direction, and the batch holds a binomial number of them. [ganesh2024]
     """

@@ -12,7 +12,7 @@ from guarantees.numerics.array import Array
 from guarantees.numerics.search import crossing
 
 SMALL = 1e-9
-"""A delta below this is taken from a closed form where there is one: the tails' difference has lost seven digits."""
+"""Deltas below this come from a closed form if there is one: the difference of tails has lost seven digits."""
 TINY = 1e-6
 """An epsilon below this is searched for again on its own scale, until that is at most 1 / FINE times too large."""
 FINE = 0.01
@@ -68,14 +68,14 @@ def first_within(profile: Callable[[Array], Array], goal: Array, *, first: float
 
 
 def _on_its_own_scale(excess: Callable[[Array, Array], Array], found: Array, goal: Array) -> Array:
-    """The crossings, tiny ones with as many digits as others have: a search ends at an absolute width."""
+    """The crossings, with tiny ones refined to as many digits as the others: a search ends at an absolute width."""
     found, coarse = found.copy(), (found > 0) & (found < TINY)
     while coarse.any():
         places = np.flatnonzero(coarse)
 
         def shrunk(share: Array, at: Array) -> Array:
-            own = at.astype(int)
-            return excess(share * found[own], goal[own])
+            index = at.astype(int)
+            return excess(share * found[index], goal[index])
 
         shares = crossing(shrunk, np.zeros(len(places)), np.ones(len(places)), places.astype(float))
         found[places] *= shares

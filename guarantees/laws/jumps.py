@@ -23,9 +23,9 @@ from guarantees.laws.profile import HalfProfile, law_from_halves
 from guarantees.numerics.array import Array
 
 MANY = 1000
-"""Fewer losses than this are composed as they are."""
+"""Below this many losses, jumps are not split off."""
 SPENT = 1e-11
-"""What telling jumps apart may add to any delta, over all losses."""
+"""Most that splitting off jumps may add to any delta, over all losses."""
 CUTS = 80
 
 
@@ -39,7 +39,7 @@ class BodyLaw(LossLaw):
 
     @functools.cached_property
     def outside(self) -> Tails:
-        """Below: at or below ``-cut``; above: above ``cut``."""
+        """Mass beyond the cuts: ``below`` is at or below ``-cut``, ``above`` is above ``cut``."""
         ends = self.law.tails(np.array([-self.cut, self.cut]))
         return Tails(
             without_above=ends.without_above[1],
@@ -56,7 +56,7 @@ class BodyLaw(LossLaw):
 
     @functools.cached_property
     def shift(self) -> float:
-        """The loss of 'no jump', by which the body's are smaller than those of the law."""
+        """Loss of the event 'no jump'; the body's losses are smaller than the law's by this."""
         return float(np.log1p(-self.jump_rates[1]) - np.log1p(-self.jump_rates[0]))
 
     @functools.cached_property
@@ -66,12 +66,12 @@ class BodyLaw(LossLaw):
 
     @property
     def support(self) -> tuple[float, float]:
-        """That of the law, cut."""
+        """The law's range of losses, limited to the cuts."""
         low, high = self.law.support or (-np.inf, np.inf)
         return max(low, -self.cut) - self.shift, min(high, self.cut) - self.shift
 
     def tails(self, threshold: Array) -> Tails:
-        """What the law's tails have within the cuts, as a share."""
+        """The law's tails within the cuts, as a share of the mass there."""
         within = np.clip(np.asarray(threshold, float) + self.shift, -self.cut, self.cut)
         found, out = self.law.tails(within), self.outside
         without, with_record = (1 - rate for rate in self.jump_rates)
@@ -85,22 +85,22 @@ class BodyLaw(LossLaw):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class JumpLaw(LossLaw):
-    """A loss beyond the cuts of a body; within them only that it is there."""
+    """A loss if it lies beyond the cuts of a body; otherwise only the fact that it does not."""
 
     body: BodyLaw
 
     @property
     def error(self) -> float:
-        """None of its own: an error of the law's tails beyond the cuts counts with the body."""
+        """No error of its own: an error of the law's tails beyond the cuts counts with the body."""
         return 0.0
 
     @property
     def work(self) -> int:
-        """The law's."""
+        """Work of the original law."""
         return self.body.law.work
 
     def tails(self, threshold: Array) -> Tails:
-        """Those of the law at the next loss beyond the cuts."""
+        """Tails of the original law at the next loss beyond the cuts."""
         t, cut = np.asarray(threshold, float), self.body.cut
         return self.body.law.tails(np.where(t >= self.body.shift, np.maximum(t, cut), np.minimum(t, -cut)))
 
@@ -113,7 +113,7 @@ class RoundedJumps:
     log_masses: Array
     offset: float
     moved: float
-    """By how much one output of jump and body leaks less than the pair on the lattice, at most: a total variation."""
+    """Total variation by which one output of jump and body may leak less than the pair on the lattice."""
 
 
 def rounded(law: JumpLaw, span: Reach, spacing: float) -> RoundedJumps:
@@ -147,7 +147,7 @@ def rounded(law: JumpLaw, span: Reach, spacing: float) -> RoundedJumps:
 
 
 def body_of(law: LossLaw, times: int) -> BodyLaw | None:
-    """The law cut where it is worth it: as near to 0 as the jumps allow, told apart, by ``SPENT``."""
+    """The law between the nearest cuts at which splitting off jumps costs at most ``SPENT``; None if there are none."""
     whole = law.certificate is None and law.losses is None and law.is_pair
     if times < MANY or not whole or isinstance(law, BodyLaw | JumpLaw):
         return None
@@ -160,7 +160,7 @@ def body_of(law: LossLaw, times: int) -> BodyLaw | None:
 
 
 def lowered(law: DiscreteLaw, by: float) -> DiscreteLaw:
-    """A law whose ``sup_S Q(S) - x P(S)`` is smaller by this at every x, at least, where it is not 0 (or 1 - x)."""
+    """A law whose ``sup_S Q(S) - x P(S)`` is smaller by at least this at every x, where it is not 0 (or 1 - x)."""
 
     def half(one: LossLaw, losses: Array, steep: float) -> HalfProfile:
         eps = np.append(0.0, losses[(losses > 0) & np.isfinite(losses)])

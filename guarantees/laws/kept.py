@@ -1,4 +1,4 @@
-"""Laws, and numbers found from them, that took long to compute: kept on disk by processes that say where.
+"""A disk cache of laws, and of numbers computed from them, for processes that name a folder for it.
 
 A kept law is found by all that decides it: what was computed, every parameter to its last bit, the text of every module
 of this package and the versions of Python, NumPy and SciPy. Its file is read only if the digest of its content is the
@@ -29,19 +29,19 @@ T = TypeVar("T")
 WORTH_KEEPING = 0.001
 """Seconds of computation from which a law is kept."""
 LARGEST = 2**26
-"""Bytes of one file, and..."""
+"""Most bytes of one file."""
 MOST = 2**29
-"""... of all of them: the oldest are removed beyond that."""
+"""Most bytes of all files together; beyond that the oldest are removed."""
 DEFECT = 1e-9
-"""By how much a kept law may break the identities of every pair beside its stated error: rounding."""
+"""How much a cached law may break the identities of a pair beyond its stated error: rounding."""
 MOST_REMEMBERED = 10_000
-"""Numbers that a process without a folder remembers."""
+"""Most numbers that a process without a cache folder remembers."""
 SUFFIX = ".law"
 _PARTS: dict[str, Any] = {"law": DiscreteLaw, "certificate": Certificate}
 
 
 class _UnknownPartError(TypeError):
-    """A value that cannot be written down so that equal text means an equal value."""
+    """A value that cannot be written as text so that equal text means an equal value."""
 
 
 LAWS = Shelf()
@@ -53,7 +53,7 @@ class _Taken:
 
 
 def found_on_disk() -> int:
-    """How often this process has taken something from disk that it would have computed."""
+    """How often this process has read a result from disk instead of computing it."""
     return _Taken.times
 
 
@@ -65,18 +65,18 @@ def kept(
     holds: Callable[[T], bool] = lambda _: True,
     package: str = "guarantees",
 ) -> T:
-    """What ``compute`` returns (laws, certificates, arrays and numbers in tuples), from disk if it was kept there.
+    """What ``compute`` returns (laws, certificates, arrays and numbers in tuples), from disk if cached there.
 
     ``decided_by`` is everything that decides it beside the code of this package and of ``package``; ``holds`` says
     whether what was read can be right.
     """
     try:
-        told = [what, _text(decided_by)]
+        parts = [what, _text(decided_by)]
     except _UnknownPartError:
         return compute()
     if LAWS.folder is None:
-        return _remembered(json.dumps(told), compute)
-    key = json.dumps([*told, _code(package)])
+        return _remembered(json.dumps(parts), compute)
+    key = json.dumps([*parts, _code(package)])
     file = named_by(LAWS.folder, key, SUFFIX)
     found = _read(file, key, holds)
     if found is not None:
@@ -90,11 +90,11 @@ def kept(
 
 
 REMEMBERED: dict[str, Any] = {}
-"""Numbers that this process has computed, the oldest first."""
+"""Numbers that this process has computed, oldest first."""
 
 
 def _remembered(key: str, compute: Callable[[], T]) -> T:
-    """Numbers from this process's memory, where it has computed them before; laws and arrays are computed again."""
+    """A number from this process's memory, or computed; laws and arrays are always computed again."""
     if key in REMEMBERED:
         return REMEMBERED[key]
     value = compute()
@@ -107,7 +107,7 @@ def _remembered(key: str, compute: Callable[[], T]) -> T:
 
 
 def _text(value: Any) -> Any:
-    """A value as plain data: equal data, equal value."""
+    """A value as plain data, so that equal data means an equal value."""
     if value is None or isinstance(value, bool | int | str):
         return [type(value).__name__, value]
     if isinstance(value, float):
@@ -119,29 +119,29 @@ def _text(value: Any) -> Any:
         return [type(value).__name__, *map(_text, value)]
     if dataclasses.is_dataclass(value) and type(value).__module__.partition(".")[0] == "guarantees":
         # private fields keep what has been computed
-        own = [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
+        names = [field.name for field in dataclasses.fields(value) if not field.name.startswith("_")]
         called = f"{type(value).__module__}.{type(value).__qualname__}"
-        return [called, {name: _text(getattr(value, name)) for name in own}]
+        return [called, {name: _text(getattr(value, name)) for name in names}]
     raise _UnknownPartError(type(value).__qualname__)
 
 
 @functools.cache
 def _code(package: str) -> list[str]:
-    """The digests of the modules of this package and of another one, and the versions of what they compute with."""
-    own = Path(__file__).resolve().parent.parent
-    text = [digest_of_package(own.parent / name) for name in sorted({own.name, package})]
+    """Digests of the modules of this package and of another one, and versions of the libraries they compute with."""
+    here = Path(__file__).resolve().parent.parent
+    text = [digest_of_package(here.parent / name) for name in sorted({here.name, package})]
     return [*text, platform.python_version(), np.__version__, scipy.__version__]
 
 
 def _read(file: Path, key: str, holds: Callable[[T], bool]) -> T | None:
-    """What the file holds; None where it is not there, not whole, somebody else's or not what a law can be."""
+    """Content of a cache file; None if it is missing, incomplete, another user's, or cannot be a law."""
     content = read_whole(file, key)
     if content is None:
         return None
     head, _, rest = content.partition(b"\n")
     try:
-        told = json.loads(head)
-        value = _unpacked(told["value"], _arrays(told["arrays"], rest))
+        header = json.loads(head)
+        value = _unpacked(header["value"], _arrays(header["arrays"], rest))
         return value if _all_hold(value) and holds(value) else None
     except (ValueError, KeyError, TypeError, IndexError):
         return None
@@ -162,7 +162,7 @@ def _write(file: Path, key: str, value: Any) -> None:
 
 
 def _packed(value: Any, arrays: list[np.ndarray]) -> Any:
-    """Plain data that names arrays by their places; an array that is met twice is written once."""
+    """Plain data in which arrays are named by their places; an array that occurs twice is written once."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -177,16 +177,16 @@ def _packed(value: Any, arrays: list[np.ndarray]) -> Any:
     names = [name for name, part in _PARTS.items() if type(value) is part]
     if not names:
         raise _UnknownPartError(type(value).__qualname__)
-    own = [field.name for field in dataclasses.fields(_PARTS[names[0]])]
-    return {names[0]: {name: _packed(getattr(value, name), arrays) for name in own}}
+    fields = [field.name for field in dataclasses.fields(_PARTS[names[0]])]
+    return {names[0]: {name: _packed(getattr(value, name), arrays) for name in fields}}
 
 
-def _unpacked(told: Any, arrays: list[np.ndarray]) -> Any:
-    if isinstance(told, list):
-        return tuple(_unpacked(each, arrays) for each in told)
-    if not isinstance(told, dict):
-        return told
-    ((kind, inside),) = told.items()
+def _unpacked(packed: Any, arrays: list[np.ndarray]) -> Any:
+    if isinstance(packed, list):
+        return tuple(_unpacked(each, arrays) for each in packed)
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, inside),) = packed.items()
     if kind == "float":
         return float.fromhex(inside)
     if kind == "array":
@@ -206,7 +206,7 @@ def _arrays(shapes: list[tuple[str, list[int]]], content: bytes) -> list[np.ndar
 
 
 def _all_hold(value: Any) -> bool:
-    """Whether every law in it is one: increasing losses, masses of a pair."""
+    """Whether every law in a value is valid: increasing losses, masses of a pair."""
     if isinstance(value, tuple):
         return all(map(_all_hold, value))
     if isinstance(value, Certificate):

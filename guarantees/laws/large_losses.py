@@ -15,14 +15,14 @@ LARGE = 600.0
 """Beyond this epsilon the product nears overflow and the tail underflow."""
 
 FAR = 1e290
-"""Beyond every finite loss, yet finite: tails there hold only the mass at infinity."""
+"""A threshold beyond every finite loss, yet finite: tails there hold only the mass at infinity."""
 
 PANELS = np.array([0.0, 2.0, 6.0, 14.0, 40.0])
-"""Where the integral over losses above epsilon is cut; what lies beyond the last weighs e^-40."""
+"""Where the integral over losses above epsilon is cut; what lies beyond the last cut weighs e^-40."""
 
 ORDER = 16
 DISAGREEMENT = 1e-6
-"""By how much, relative to the integral, a rule and the one with half its nodes may differ."""
+"""Largest relative difference between a quadrature rule and the one with half its nodes."""
 
 
 def _clenshaw_curtis(order: int) -> tuple[Array, Array]:
@@ -69,14 +69,14 @@ def integrated_delta(above: Callable[[Array], Array], epsilon: Array, error: flo
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AtomProfile:
-    """Delta from an epsilon on of a loss with finitely many values, from the masses on the side that sees large ones.
+    """Delta, for large epsilons, of a loss with finitely many values, from masses on the side that sees large losses.
 
     ``delta(eps) = W (1 - e^(eps - L)) + e^(eps - L) delta(L)`` with L the next loss and W the mass from L on: positive
     terms only, and nothing that overflows.
     """
 
     losses: Array
-    """Increasing; the last may be infinite."""
+    """Values of the loss, increasing; the last may be infinite."""
     masses: Array
     start: float = LARGE
     """The smallest epsilon that may be asked for."""
@@ -96,7 +96,7 @@ class AtomProfile:
         return at, mass, np.array(found[::-1])
 
     def delta(self, epsilon: Array) -> Array:
-        """At epsilons from the start on."""
+        """Delta at epsilons from ``start`` on."""
         at, mass, known = self._known
         following = np.searchsorted(at, epsilon, side="right")
         held = following < len(at)

@@ -17,7 +17,7 @@ FARTHEST = 1e5
 """Losses beyond this count as infinite in a composition: a lattice that reached them would be too coarse to tell."""
 
 FEW = 1e10
-"""Beyond LARGE losses are followed until this many times the usual mass is left; less is not worth a coarse lattice."""
+"""Beyond LARGE, losses are followed until this many times the usual mass is left: less is worth no coarse lattice."""
 
 NUDGE = 1e-6
 """Share of a cell within which an atom counts as lying on the lattice point."""
@@ -25,7 +25,7 @@ NUDGE = 1e-6
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reach:
-    """How far a loss must be followed in each direction before what is left is negligible."""
+    """How far a loss must be followed in each direction until the rest is negligible."""
 
     lower: float
     upper: float
@@ -108,7 +108,7 @@ def _half(law: LossLaw, end: float, spacing: float) -> tuple[HalfProfile, HalfPr
 
 
 def _scaled_tail(epsilon: Array, tails: Tails, delta: Array) -> Array:
-    """``e^eps P_without(L > eps)``; beyond LARGE as what delta leaves of the other tail."""
+    """``e^eps P_without(L > eps)``; beyond LARGE computed as the other tail less delta."""
     near = np.exp(np.minimum(epsilon, LARGE)) * tails.without_above
     return np.where(epsilon > LARGE, tails.with_above - delta, near)
 
@@ -121,7 +121,7 @@ def _scaled_tail_of(law: LossLaw, epsilon: Array) -> Array:
 
 
 def _may_have_mass(law: LossLaw, epsilon: Array, near: float) -> Array:
-    """Which points lie so near to a loss that has mass of its own; all of them where nobody knows."""
+    """Which points lie close to a loss that has mass of its own; all of them if that is unknown."""
     if law.point_masses is None:
         return np.ones(epsilon.shape, bool)
     return np.any(np.abs(epsilon[:, None] - np.array(law.point_masses, float)) <= near, axis=1)

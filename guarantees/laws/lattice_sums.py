@@ -27,7 +27,7 @@ class LatticePart:
     times: int
     spacing: float
     lost: tuple[float, float]
-    """Mass at -infinity without, and at +infinity with the record."""
+    """Masses at infinite loss: at -infinity without, and at +infinity with the record."""
     offset: float = 0.0
     """By how much the losses lie above the points of the lattice."""
 
@@ -169,7 +169,7 @@ def _walk(parts: Sequence[LatticePart], start: float, sign: int, low: float, hig
 
 
 def _stays(parts: Sequence[LatticePart], before: float, tilt: float, width: float) -> bool:
-    """Whether next to nothing is wrapped around the circle onto the losses at which this tilt is used.
+    """Whether almost nothing wraps around the circle onto the losses at which this tilt is used.
 
     It is used beyond the loss at which its factor falls below that of the tilt before. The tail of a loss that was
     itself composed ends in rounding errors, which a large tilt would raise above all else.

@@ -33,7 +33,7 @@ class Tails:
     """P_with(L <= t): the miss rate beta of the same test."""
 
     def sampled(self, rate: Array | float) -> Tails:
-        """Where the side with the record is only taken at this rate, and else the one without."""
+        """Tails if the side with the record is taken at this rate, and otherwise is the one without it."""
         return dataclasses.replace(
             self,
             with_above=(1 - rate) * self.without_above + rate * self.with_above,
@@ -42,13 +42,13 @@ class Tails:
 
 
 def four(make: Callable[..., Array], *tails: Any) -> Tails:
-    """The same function of each of the four numbers of some tails, or of what has numbers by these names."""
+    """Tails made by applying a function to each of the four numbers of some tails (or of any object that has them)."""
     names = [field.name for field in dataclasses.fields(Tails)]
     return Tails(**{name: make(*(getattr(one, name) for one in tails)) for name in names})
 
 
 class LossLaw(abc.ABC):
-    """The log-likelihood ratio of a pair of neighbours, seen from both sides: everything that may be asked of it.
+    """The log-likelihood ratio of a pair of neighbours, seen from both sides, with everything that may be asked of it.
 
     A law has its own ``error`` and ``tails``; every other question has a usual answer here, for a law
     that knows no better. ``adapter.as_law`` lends these answers to a class that does not inherit them.
@@ -69,11 +69,11 @@ class LossLaw(abc.ABC):
         return invert(self.tails, alpha)
 
     def reversed_threshold(self, alpha: Array) -> Array:
-        """The same for the exchanged pair, whose loss is ``-L``."""
+        """The threshold at ``alpha`` for the exchanged pair, whose loss is ``-L``."""
         return invert(lambda t: exchanged(self.tails(-t)), alpha)
 
     def far_delta(self, epsilon: Array) -> Array | None:
-        """``D_eps(with||without)`` where e^eps nears overflow; None: its tail is integrated, if it has no atoms."""
+        """``D_eps(with||without)`` where e^eps nears overflow; None means: integrate the tail (if it has no atoms)."""
         return None
 
     @property
@@ -82,22 +82,22 @@ class LossLaw(abc.ABC):
         return False
 
     def reversed_far_delta(self, epsilon: Array) -> Array | None:
-        """The same for the exchanged pair."""
+        """``D_eps(without||with)`` where e^eps nears overflow; None means: integrate the tail."""
         return None
 
     @property
     def support(self) -> tuple[float, float] | None:
-        """Smallest and largest loss, where they are known: epsilon at delta 0."""
+        """Smallest and largest loss, if known: the largest is epsilon at delta 0."""
         return None
 
     @property
     def point_masses(self) -> tuple[float, ...] | None:
-        """The losses that have mass of their own, where a law with tails that take long knows them; None: not known."""
+        """Losses that have mass of their own, if a law with slow tails knows them; None if unknown."""
         return None
 
     @property
     def losses(self) -> Array | None:
-        """Every value of a loss that has finitely many, in increasing order; None for any other."""
+        """All values of a loss that has finitely many, in increasing order; otherwise None."""
         return None
 
     @property
@@ -112,16 +112,16 @@ class LossLaw(abc.ABC):
 
     @property
     def certificate(self) -> Certificate | None:
-        """What is proved and what is estimated; None for a closed form, right up to its rounding."""
+        """What is proved and what is estimated; None for a closed form, which is right up to its rounding."""
         return None
 
     @property
     def work(self) -> int:
-        """Evaluations of a closed form that the tails at one threshold take: how fine a lattice may be."""
+        """Evaluations of a closed form for the tails at one threshold; decides how fine a lattice may be."""
         return 1
 
     def walked(self, way: tuple[float, ...], walk: Callable[[], T]) -> T:
-        """What a walk over the law's thresholds returns; ``way`` is all that decides it beside the law.
+        """The result of a walk over the law's thresholds; ``way`` and the law decide it completely.
 
         A law whose thresholds take long may know those of the same walk from an earlier process.
         """
@@ -130,7 +130,7 @@ class LossLaw(abc.ABC):
 
     @property
     def tabled(self) -> LossLaw:
-        """The law for uses that need thousands of thresholds: itself, or a table of one whose thresholds take long."""
+        """The law for uses that need thousands of thresholds: itself, or a table if its thresholds are slow."""
         return self
 
     def compose(self, times: int) -> LossLaw | None:
@@ -139,25 +139,25 @@ class LossLaw(abc.ABC):
 
     @property
     def noise(self) -> float | None:
-        """The part of ``error`` that is rounding and may err either way, where it is known apart from the rest."""
+        """The part of ``error`` that is rounding and may err either way, if known separately."""
         return None
 
     @property
     def is_pair(self) -> bool:
-        """Whether all tails are those of one pair, not lines that bound it one by one."""
+        """Whether all tails belong to one pair, and are not lines that bound a curve one by one."""
         return True
 
     def largest_error(self) -> float:
-        """The largest error among the thresholds that were asked for; the stated one where the law keeps no count."""
+        """Largest error among the thresholds asked for; the stated error if the law keeps no count."""
         return self.error
 
     def defect(self) -> float:
-        """By how much the law breaks an identity of every pair, where it can tell at little cost, else 0."""
+        """How far the law breaks an identity of every pair, if that is cheap to tell, else 0."""
         return 0.0
 
 
 def exchanged(tails: Tails, order: Any = ...) -> Tails:
-    """The same tails with the two sides exchanged, in another order if one is given."""
+    """Tails with the two sides exchanged, reordered by ``order`` if given."""
     return Tails(
         without_above=tails.with_below[order],
         without_below=tails.with_above[order],
@@ -169,7 +169,7 @@ def exchanged(tails: Tails, order: Any = ...) -> Tails:
 @hands_on("law", "error", "smallest_delta", "closed", "work", "noise", "is_pair", "defect")
 @dataclasses.dataclass(frozen=True)
 class Reversed(LossLaw):
-    """The same pair with the two sides exchanged: ``L`` becomes ``-L``."""
+    """A pair with its two sides exchanged: ``L`` becomes ``-L``."""
 
     law: LossLaw
 
@@ -181,23 +181,23 @@ class Reversed(LossLaw):
 
     @property
     def point_masses(self) -> tuple[float, ...] | None:
-        """Negated."""
+        """The original losses with mass of their own, negated."""
         return None if self.law.point_masses is None else tuple(-loss for loss in self.law.point_masses)
 
     @property
     def losses(self) -> Array | None:
-        """Negated, hence in the other order."""
+        """The original losses negated, hence in reverse order."""
         return None if self.law.losses is None else -self.law.losses[::-1]
 
     @property
     def vertices(self) -> Tails | None:
-        """Those of a piecewise linear curve, in the other order; None for a smooth one."""
+        """Tails between the atoms in reverse order; None for a smooth curve."""
         found = self.law.vertices
         return None if found is None else exchanged(found, slice(None, None, -1))
 
     @property
     def certificate(self) -> Certificate | None:
-        """The same, about the exchanged pair."""
+        """The original certificate, about the exchanged pair."""
         return carried(self.law.certificate, reverse)
 
     def tails(self, threshold: Array) -> Tails:
@@ -205,35 +205,35 @@ class Reversed(LossLaw):
         return exchanged(self.law.tails(-np.asarray(threshold, float)))
 
     def threshold(self, alpha: Array) -> Array:
-        """The law's threshold in this direction."""
+        """The original law's ``reversed_threshold``."""
         return self.law.reversed_threshold(alpha)
 
     def reversed_threshold(self, alpha: Array) -> Array:
-        """The law's own."""
+        """The original law's ``threshold``."""
         return self.law.threshold(alpha)
 
     def far_delta(self, epsilon: Array) -> Array | None:
-        """The law's delta in this direction."""
+        """The original law's ``reversed_far_delta``."""
         return self.law.reversed_far_delta(epsilon)
 
     def reversed_far_delta(self, epsilon: Array) -> Array | None:
-        """The law's own."""
+        """The original law's ``far_delta``."""
         return self.law.far_delta(epsilon)
 
     @property
     def tabled(self) -> LossLaw:
-        """The law's own table, exchanged; an exchanged law that needs none is itself."""
+        """The original law's table, exchanged; this law itself if none is needed."""
         tabled = self.law.tabled
         return self if tabled is self.law else reverse(tabled)
 
     def compose(self, times: int) -> LossLaw | None:
-        """The law's own composition, exchanged."""
+        """The original law's composition, exchanged."""
         own = self.law.compose(times)
         return None if own is None else reverse(own)
 
 
 def reverse(law: LossLaw) -> LossLaw:
-    """The pair with its sides exchanged; exchanged twice it is itself."""
+    """The pair with its sides exchanged; exchanging twice gives the original."""
     return law.law if isinstance(law, Reversed) else Reversed(law)
 
 
@@ -289,7 +289,7 @@ class Certificate:
 
 
 def estimate(what: str, error: float) -> Certificate:
-    """The certificate of a law that proves nothing by itself."""
+    """The certificate of a law that proves nothing."""
     return Certificate(proved="nothing", estimated=what, round_off=error)
 
 

@@ -1,4 +1,4 @@
-"""Between which epsilons a numerical error of both rates leaves the epsilon of a curve at a delta."""
+"""The range of epsilon at a delta that a numerical error of both rates leaves."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from guarantees.numerics.array import Array
 
 MOST_STEPS = 100
 SETTLED = 1e-9
-"""A step by less than this share of epsilon is the last."""
+"""The search ends at a step below this share of epsilon."""
 STEEPEST = 700.0
 
 
 class Profiled(Protocol):
-    """What is asked of a curve: a trade-off curve and a claim both answer."""
+    """What is needed of a curve; trade-off curves and claims both have it."""
 
     @property
     def law(self) -> LossLaw:
@@ -34,7 +34,7 @@ class Profiled(Protocol):
 
 
 def delta_error(epsilon: Any, error: float) -> Any:
-    """``(1 + e^epsilon) error``: what an error of both tails makes of ``P_with(L > t) - e^t P_without(L > t)``."""
+    """``(1 + e^epsilon) error``: the effect of an error of both tails on ``P_with(L > t) - e^t P_without(L > t)``."""
     return (1 + np.exp(np.minimum(epsilon, STEEPEST))) * error
 
 

@@ -1,4 +1,4 @@
-"""Curves from what others hand over: a privacy profile, a privacy loss distribution, sampled losses."""
+"""Curves from what users hand over: a privacy profile, a privacy loss distribution, sampled losses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRUSTED_DELTA = 1e-10
 EPSILONS_PER_UNIT = 1e9
 
 ROUNDING = 1e-12
-"""A mass below zero by no more than this, beyond LARGE, is rounding."""
+"""Beyond LARGE, a mass below zero by at most this is rounding."""
 
 PLD_ERROR = 2e-11
 """Estimated rounding error of dp-accounting's convolutions."""
@@ -37,7 +37,7 @@ class HalfProfile:
 
     @property
     def widths(self) -> Array:
-        """Distances of neighbours in ``e^eps``."""
+        """Distances of neighbouring points in ``e^eps``."""
         # e^b - e^a as e^a expm1(b - a): neighbours on a fine lattice agree in most digits.
         with np.errstate(over="ignore"):
             return np.exp(self.epsilon[:-1]) * np.expm1(np.diff(self.epsilon))
@@ -49,7 +49,7 @@ class HalfProfile:
 
     @property
     def masses(self) -> Array:
-        """What the drop of the chords' slopes puts at each point but the first: masses under the first law.
+        """Masses under the first law at each point but the first: the drops of the chords' slopes.
 
         Beyond LARGE each slope is multiplied by its own e^eps before they are subtracted, which neither overflows nor
         underflows.
@@ -61,7 +61,7 @@ class HalfProfile:
         return np.where(self.epsilon[1:] > LARGE, far, near)
 
     def hull(self) -> HalfProfile:
-        """Only the points on the lower convex hull."""
+        """The profile at only those points that lie on the lower convex hull."""
         last = int(np.argmin(self.delta)) + 1
         cut = HalfProfile(epsilon=self.epsilon[:last], delta=self.delta[:last])
         masses, near = cut.masses, int(np.searchsorted(cut.epsilon, LARGE, side="right"))
@@ -79,11 +79,11 @@ class HalfProfile:
         return cut._kept(kept)
 
     def _kept(self, points: list[int]) -> HalfProfile:
-        """Only these points."""
+        """The profile at only these points."""
         return HalfProfile(epsilon=self.epsilon[points], delta=self.delta[points])
 
     def _near_hull(self, number: int) -> list[int]:
-        """Of the first points those on their hull, whose slopes are the isotonic regression of all slopes."""
+        """Those of the first points that lie on their hull; its slopes are the isotonic regression of all slopes."""
         from scipy.optimize import isotonic_regression
 
         if number < 3:
@@ -99,7 +99,7 @@ class HalfProfile:
         return height > low + share * (high - low)
 
     def starting_at(self, value: float) -> HalfProfile:
-        """The same points with another delta at epsilon 0."""
+        """The profile with another delta at epsilon 0."""
         return dataclasses.replace(self, delta=np.append(value, self.delta[1:]))
 
 
@@ -111,7 +111,7 @@ def law_from_profile(
     error: float = 0.0,
     smallest_delta: float = 0.0,
 ) -> DiscreteLaw:
-    """The pair that leaks most among all with at most these deltas at these epsilons.
+    """Law of the pair that leaks most among all with at most these deltas at these epsilons.
 
     Its profile joins the given points linearly in ``e^eps`` (their lower convex hull, constant beyond the
     last), so its curve is ``f(a) = max(0, 1-delta-e^eps a, e^-eps (1-delta-a))`` over the given points.
@@ -142,7 +142,7 @@ def law_from_profile(
 
 
 def law_from_promises(promises: Iterable[tuple[float, float]]) -> DiscreteLaw:
-    """What several pairs (epsilon, delta) promise together; an epsilon below zero, as accountants give, counts as 0.
+    """Law of several (epsilon, delta) promises together; negative epsilons, which accountants give, count as 0.
 
     Epsilons that lie within 2e-9 of each other are rounded up to multiples of 1e-9, which promises less: slopes between
     nearer points are lost in digits.
@@ -186,7 +186,7 @@ def law_from_halves(
 
 
 def _recentred(upper: HalfProfile, lower: HalfProfile) -> tuple[HalfProfile, HalfProfile]:
-    """Put the value at epsilon 0 on the chord between the nearest points on its two sides."""
+    """Both directions, with the value at epsilon 0 moved onto the chord between the nearest points on its two sides."""
 
     def nearest(half: HalfProfile) -> tuple[float, float]:
         return (float(half.epsilon[1]), float(half.delta[1])) if len(half.epsilon) > 1 else (np.inf, 0.0)
@@ -201,7 +201,7 @@ def _recentred(upper: HalfProfile, lower: HalfProfile) -> tuple[HalfProfile, Hal
 
 
 def _assembled(upper: HalfProfile, lower: HalfProfile, centre: float) -> DiscreteLaw:
-    """Atoms at the points of both directions: the drop of the chords' slopes at each."""
+    """Law with atoms at the points of both directions: their masses are the drops of the chords' slopes."""
     with_above, without_below = np.maximum(upper.masses, 0.0), np.maximum(lower.masses, 0.0)
     above, below = with_above * np.exp(-upper.epsilon[1:]), without_below * np.exp(-lower.epsilon[1:])
     ends = np.array([np.inf])
@@ -213,7 +213,7 @@ def _assembled(upper: HalfProfile, lower: HalfProfile, centre: float) -> Discret
 
 
 def law_from_pld(with_given_without: Any, without_given_with: Any | None = None) -> DiscreteLaw:
-    """From dp-accounting's privacy loss distribution, through its profile and not through its masses.
+    """Law of dp-accounting's privacy loss distribution, computed from its profile and not from its masses.
 
     The masses of a pessimistic distribution are those of no pair (their two sides do not match), and curves
     read off them can lie on the wrong side of the diagonal; the profile is an upper bound by construction.
@@ -238,7 +238,7 @@ def law_from_pld(with_given_without: Any, without_given_with: Any | None = None)
 
 
 def _half_from_pmf(pmf: Any) -> HalfProfile:
-    """Deltas of one direction at its own lattice points, between which they are linear in ``e^eps``."""
+    """Deltas of one direction at the PMF's own lattice points, between which they are linear in ``e^eps``."""
     dense = pmf.to_dense_pmf()
     losses = dense._discretization * (dense._lower_loss + np.arange(dense.size))
     masses = np.asarray(dense._probs, np.longdouble)

@@ -14,7 +14,7 @@ from guarantees.numerics.array import Array
 from guarantees.numerics.search import halved
 
 STEPS = (64, 128, 256, 512, 1024, 2048, 4096)
-"""How many nodes a contour may take; a loss that decays too slowly for the last is refused."""
+"""Numbers of nodes tried for a contour; a loss that decays too slowly for the last is refused."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,28 +30,28 @@ class SummedLaw(TabulatedLaw):
 
     log_moment: Callable[[Array], Array]
     lowest: float
-    """The moment is finite for every real z above this."""
+    """Real part above which the moment is finite."""
     times: int
     lost: float = 0.0
-    """What one loss's moments leave out."""
+    """Mass that one loss's moments leave out."""
     remainder: float = 1e-12
-    """Of the rule, estimated."""
+    """Estimated remainder of the quadrature rule."""
     atom: float = 0.0
     """Probability, equal on both sides, that one loss is exactly 0; the contours carry only the rest."""
 
     @property
     def error(self) -> float:
-        """An estimate: the rule's remainder, what each loss leaves out, and the rounding of its moments' logarithm."""
+        """Estimated error: the rule's remainder, what each loss leaves out, and rounding of its moments' logarithm."""
         return self.remainder + self.times * (self.lost + 2e-16)
 
     @property
     def certificate(self) -> Certificate:
-        """Contour integrals prove nothing by themselves."""
+        """An estimate only: contour integrals prove nothing."""
         return estimate("the contour integrals' remainder and rounding", self.error)
 
     @property
     def work(self) -> int:
-        """Both sides: complex exponentials at the nodes, and as many moments again until the saddle is found."""
+        """Evaluations for both sides: complex exponentials at the nodes, and as many again to find the saddle."""
         return 16 * self.count
 
     @property
@@ -69,7 +69,7 @@ class SummedLaw(TabulatedLaw):
             return np.where(near, np.log(np.exp(np.where(near, total, 0.0)) - self._atom + 0j), total)
 
     def _slope(self, z: Array) -> Array:
-        """Its first derivative at real z, by a complex step."""
+        """First derivative of ``_log_total`` at real z, by a complex step."""
         return np.imag(self._log_total(z + 1e-30j)) / 1e-30
 
     @functools.cached_property
@@ -92,7 +92,7 @@ class SummedLaw(TabulatedLaw):
             return c, 1 / np.sqrt(np.maximum(spread, 0.0) + c**-2.0)
 
     def _contour(self, t: Array, start: float, sign: Array, count: int) -> tuple[Array, Array]:
-        """The tail on the side ``sign`` and how far the integrand had decayed at the last node."""
+        """The tail on the side ``sign``, and how far the integrand has decayed at the last node."""
         c, width = self._saddle(t, start, sign)
         step = width[:, None] / 6
         z = c[:, None] + 1j * step * np.arange(count)
@@ -140,24 +140,24 @@ class SummedLaw(TabulatedLaw):
         return self._side(threshold, 1.0)
 
     def threshold(self, alpha: Array) -> Array:
-        """From a table made once; levels that only the atom can spend have its loss, exactly."""
+        """Threshold from a table that is built once; levels that fall within the atom give its loss, exactly."""
         above, _ = self._without(np.zeros(1))
         return self._at_atom(alpha, above, super().threshold(alpha))
 
     def reversed_threshold(self, alpha: Array) -> Array:
-        """The same for the other direction of the curve."""
+        """Threshold for the exchanged pair, found in the same way."""
         _, below = self._with_record(np.zeros(1))
         return self._at_atom(alpha, below - self._atom, super().reversed_threshold(alpha))
 
     def _at_atom(self, alpha: Array, beyond: Array, found: Array) -> Array:
-        """Zero for levels between the mass beyond the atom and that with it: a table comes near it only."""
+        """The thresholds, set to 0 at levels within the atom, which a table only comes near."""
         return np.where((alpha > beyond) & (alpha < beyond + self._atom), 0.0, found)
 
     def compose(self, times: int) -> SummedLaw:
-        """The same with more rounds."""
+        """The law of ``times`` times as many rounds."""
         return dataclasses.replace(self, times=self.times * times)
 
 
 def summed(law: SummedLaw) -> SummedLaw | None:
-    """The law, or None where its moments decay too slowly and a lattice must serve."""
+    """The law itself; None if its moments decay too slowly, so that a lattice must serve."""
     return law if law.count else None

@@ -19,7 +19,7 @@ POINTS = 97
 
 
 def _score(above: Array, below: Array) -> Array:
-    """The normal quantile of a rate, from whichever tail is the smaller; it rises with the threshold."""
+    """Normal quantile of a rate, computed from the smaller tail; it rises with the threshold."""
     small = above < 0.5
     above, below = np.maximum(above, 1e-300), np.maximum(below, 1e-300)
     return np.where(small, -ndtri(np.where(small, above, 0.5)), ndtri(np.where(small, 0.5, below)))
@@ -38,7 +38,7 @@ class ScoreTable:
     thresholds: Array
     scores: Array
     end: float
-    """The smallest level, and one minus the largest, that the table holds."""
+    """The smallest level in the table; one minus it is the largest."""
 
     def threshold(self, alpha: Array) -> Array:
         """The threshold above which the mass is ``alpha``."""
@@ -88,7 +88,7 @@ def score_table(rates: Callable[[Array], tuple[Array, Array]]) -> ScoreTable:
 
 
 class TabulatedLaw(LossLaw):
-    """A law that is computed one side at a time; thresholds come from a table of each side, made on first use."""
+    """A law computed one side at a time; thresholds come from a table of each side, built on first use."""
 
     @abc.abstractmethod
     def _without(self, threshold: Array) -> tuple[Array, Array]:
@@ -96,10 +96,10 @@ class TabulatedLaw(LossLaw):
 
     @abc.abstractmethod
     def _with_record(self, threshold: Array) -> tuple[Array, Array]:
-        """The same with the record."""
+        """(above, below) with the record, at each threshold."""
 
     def tails(self, threshold: Array) -> Tails:
-        """Both sides."""
+        """Tails of both sides."""
         above0, below0 = self._without(threshold)
         above1, below1 = self._with_record(threshold)
         return Tails(without_above=above0, without_below=below0, with_above=above1, with_below=below1)
@@ -117,9 +117,9 @@ class TabulatedLaw(LossLaw):
         return score_table(rates)
 
     def threshold(self, alpha: Array) -> Array:
-        """From the table of the side without the record."""
+        """Threshold from the table of the side without the record."""
         return self._forward.threshold(alpha)
 
     def reversed_threshold(self, alpha: Array) -> Array:
-        """From the table of the other side."""
+        """Threshold from the table of the side with the record."""
         return self._backward.threshold(alpha)

@@ -19,11 +19,11 @@ from guarantees.numerics.line_table import NormalMixture
 REACH = 9.5
 """Standard deviations covered by regular cells along u; beyond lie 1e-21 of the mass."""
 RARE = 1e-18
-"""The same for w, as a probability at either end."""
+"""Probability at either end of w that lies outside the regular cells."""
 DEEP = 45.0
-"""Batch sizes this far below the likeliest of a strip, in ln probability, are left out of it."""
+"""Batch sizes whose log-probability is this far below the likeliest of a strip are left out of it."""
 LEAST = 1e-290
-"""Smaller masses of rows and columns count as none: their products would underflow."""
+"""Masses of rows and columns below this count as zero: their products would underflow."""
 ROWS = 16
 """At most this many rows share one partition along u."""
 
@@ -37,14 +37,14 @@ class BatchMixture:
     divisors: Array
 
     def line(self) -> NormalMixture:
-        """The law of the coordinate along e alone."""
+        """The distribution of the coordinate along e alone."""
         order = np.argsort(self.means, kind="stable")
         return NormalMixture(
             log_weights=self.log_weights[order], means=self.means[order], deviations=1 / self.divisors[order]
         )
 
     def only(self, chosen: Array) -> BatchMixture:
-        """Some of the batches."""
+        """The mixture of only the chosen batches."""
         return BatchMixture(
             log_weights=self.log_weights[chosen], means=self.means[chosen], divisors=self.divisors[chosen]
         )
@@ -58,30 +58,30 @@ class Cells:
     """A partition of the plane, flattened. g is the log-ratio of the second law to the first."""
 
     masses: Array
-    """Of both laws, shape (2, cells): differences of normal and chi-square distribution functions."""
+    """Masses under both laws, shape (2, cells): differences of normal and chi-square distribution functions."""
     low: Array
-    """A lower bound of g in the cell; -inf where none was made."""
+    """A lower bound of g in the cell; -inf if none was computed."""
     high: Array
     spread: Array
     """Estimated standard deviation of g in the cell."""
     along: Array
-    """Bound on how much g varies over the cell along u; 0 where none was made."""
+    """Bound on how much g varies over the cell along u; 0 if none was computed."""
     across: Array
-    """The same along w."""
+    """Bound on how much g varies over the cell along w."""
     strip: Strip
     """Where the cells lie."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Edges:
-    """A partition of the line: ``regular`` says which cells are short, the others hold next to no mass."""
+    """A partition of the line: ``regular`` marks the short cells; the others hold almost no mass."""
 
     edges: Array
     regular: Array
 
 
 def _partition(centre: Array, below: Array, above: Array, step: Array) -> _Edges:
-    """Equal cells in the merged windows ``centre - below ... centre + above``, no longer than each one's step."""
+    """Equal cells in the merged windows ``centre - below ... centre + above``, each at most as long as its step."""
     low, high = centre - below, centre + above
     order = np.argsort(low, kind="stable")
     reach = np.maximum.accumulate(high[order])
@@ -119,7 +119,7 @@ class Strip:
     degrees: float
     sides: Sides
     near: Sides
-    """Of both sides, the batches that matter here."""
+    """The batches of each side that matter in this strip."""
 
     @functools.cached_property
     def middle(self) -> tuple[Array, Array]:
@@ -182,11 +182,11 @@ class _Posterior:
     slope: tuple[Array, ...]
     """Bounds of the mean slope of the ln density along u, and its value at the middle."""
     excess: tuple[Array, ...]
-    """The same of ``j^2 e^x - 1``."""
+    """Bounds of the mean of ``j^2 e^x - 1``, and its value at the middle."""
 
 
 def _exp(x: Array) -> Array:
-    """e^x, or 0 where the product of two such factors would underflow: such products make arithmetic slow."""
+    """e^x, or 0 where a product of two such factors would underflow: arithmetic on such products is slow."""
     return np.exp(np.where(x < -340.0, -np.inf, x))
 
 
@@ -244,7 +244,7 @@ def _posterior(side: BatchMixture, strip: Strip, u: Array, half: Array) -> _Post
 
 
 def _mean(log_weights: Array, values: Array) -> Array:
-    """Mean over the first axis."""
+    """Weighted mean over the first axis."""
     weights = _exp(log_weights - log_weights.max(axis=0))
     return (weights * values).sum(axis=0) / weights.sum(axis=0)
 
@@ -283,7 +283,7 @@ def coarse_strips(sides: Sides, degrees: float, *, step: float) -> list[Strip]:
 
 
 def finer_strips(strip: Strip, *, along: float, parts: float) -> Iterator[Strip]:
-    """The same strip with each row cut into ``parts`` (below 1: joined) and other steps along u."""
+    """The strip cut again: each row into ``parts`` (below 1: rows are joined), and with other steps along u."""
     edges = strip.rows.edges
     if parts > 1:
         inner = [

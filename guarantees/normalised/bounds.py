@@ -1,4 +1,4 @@
-"""What normalised rounds guarantee for all data, and what they surely leak: bounds around the exact curve."""
+"""Bounds around the exact curve of normalised rounds: a guarantee for all data, and what they surely leak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loss known in cells: a curve, and one on each side of it that is proved to be there."""
+"""Curves of a loss known in cells: an estimate, with a proved curve on each side of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from guarantees.trade_off import TradeOff
 
 HALF = 1 << 16
 FARTHEST = 1e9
-"""Finite losses lie on a lattice that ends here; it is even in the inverse hyperbolic sine of the loss."""
+"""Largest finite loss of the lattice, which is even in the inverse hyperbolic sine of the loss."""
 FLAT = float(np.arcsinh(FARTHEST)) / HALF
 LEVELS = np.concatenate([[-np.inf], np.sinh(FLAT * np.arange(-HALF, HALF + 1)), [np.inf]])
 
@@ -32,7 +32,7 @@ def _below(loss: Array) -> Array:
 
 
 def _split(masses: Array, loss: Array, low: Array, high: Array) -> tuple[Array, Array]:
-    """Masses of both sides at ``low`` and at ``high`` that together are what is given at ``loss`` in between.
+    """Masses of both sides at ``low`` and at ``high`` that together equal those given at ``loss`` in between.
 
     Both sums are kept, so the result can be turned into the original: it leaks at least as much.
     [doroshenko2022]
@@ -60,13 +60,13 @@ class _Levels:
             side[first:last] += np.bincount(at - first, mass)
 
     def split(self, masses: Array, loss: Array, low: Array, high: Array) -> None:
-        """Between two levels."""
+        """Add masses, split between two levels."""
         first, second = _split(masses, loss, LEVELS[low], LEVELS[high])
         self.add(low, first)
         self.add(high, second)
 
     def law(self, losses: Array, rate: float) -> DiscreteLaw:
-        """The loss when the second side is hidden: ``(1 - rate) first + rate second``."""
+        """Law of the loss when the second side is hidden: ``(1 - rate) first + rate second``."""
         first, second = self.masses
         with_record = (1 - rate) * first + rate * second
         seen = (first > 0) | (with_record > 0)
@@ -79,7 +79,7 @@ class _Levels:
 
 @dataclasses.dataclass(eq=False)
 class Gathering:
-    """Cells gathered into three laws: what surely leaks, the best estimate, and what surely is not exceeded.
+    """Cells gathered into three laws: a lower bound of the leak, an estimate, and an upper bound.
 
     Joining all outputs of a cell cannot leak more than the outputs; splitting a cell's masses between the bounds
     of its loss cannot leak less. In between, each cell is split one standard deviation either way.
@@ -90,7 +90,7 @@ class Gathering:
     safe: _Levels = dataclasses.field(default_factory=_Levels)
 
     def add(self, cells: Cells) -> None:
-        """Gather some more cells."""
+        """Gather more cells."""
         held = (cells.masses > 0).any(axis=0)
         masses = cells.masses[:, held]
         # What the bounds themselves may be wrong by, where thousands cancel.
@@ -156,7 +156,7 @@ class BracketedLaw(LossLaw):
     """Estimated effect of floating point on any rate."""
 
     def tails(self, threshold: Array) -> Tails:
-        """Those of the law in between."""
+        """Tails of the estimated law."""
         return self.middle.tails(threshold)
 
     @functools.cached_property
@@ -167,12 +167,12 @@ class BracketedLaw(LossLaw):
 
     @property
     def error(self) -> float:
-        """The distance of the two proved curves, plus rounding."""
+        """Distance of the two proved curves, plus rounding."""
         return self.gap + self.rounding
 
     @property
     def certificate(self) -> Certificate:
-        """The two proved curves."""
+        """The certificate with the two proved curves."""
         return Certificate(
             proved=f"each delta lies between those of two computed curves, which are within {at_most(self.gap, '.2g')}",
             estimated=f"rounding, about {self.rounding:.1e}, and batch sizes e^-45 below a strip's likeliest",
@@ -182,7 +182,7 @@ class BracketedLaw(LossLaw):
         )
 
     def compose(self, times: int) -> BracketedLaw:
-        """Each law composed on a lattice, the outer ones away from the truth: composition keeps their order."""
+        """All three laws composed on a lattice, the outer ones rounded away from the truth, which keeps their order."""
         middle, safe, leaked = (TradeOff(law).compose(times) for law in (self.middle, self.safe, self.leaked))
         rounding = times * self.rounding + max(_round_off(curve) for curve in (middle, safe, leaked))
         return BracketedLaw(

@@ -1,4 +1,4 @@
-"""Privacy losses that depend on one coordinate, or on one coordinate and an independent chi-square."""
+"""Laws of losses that depend on one coordinate, or on one coordinate and an independent chi-square."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from guarantees.numerics.line_table import LineTable, NormalMixture, tabulate_ra
 from guarantees.numerics.noncentral import chi_square_levels, panel_rule
 
 RARE = 27.0
-"""Tails at losses beyond this, either way, may be multiplied by more than e^27: they are followed far deeper."""
+"""Losses beyond this, either way, have tails that may be multiplied by more than e^27: they are followed deeper..."""
 STEEPEST = 12.0
 """... in panels over which ln of the density changes by no more than this."""
 MOST_PANELS = 2e7
-"""Beyond, an exact curve takes minutes and gigabytes."""
+"""Most panels; beyond, an exact curve takes minutes and gigabytes."""
 
 
 def hidden_loss(threshold: Array, rate: float) -> Array:
@@ -55,7 +55,7 @@ class LineLaw(LossLaw):
 
     @property
     def certificate(self) -> Certificate:
-        """Nothing is proved: the interpolation was compared, not bounded."""
+        """An estimate only: the interpolation was compared with exact values, not bounded."""
         return estimate("the interpolation of the loss along the line", self.error)
 
     @functools.cached_property
@@ -84,7 +84,7 @@ class LineLaw(LossLaw):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class _Panels:
-    """Where one side's line is cut for every threshold, with what stands at the nodes of each piece."""
+    """Cuts of one side's line that serve all thresholds, with the values at the nodes of each piece."""
 
     table: LineTable
     """ln density of u on this side."""
@@ -118,7 +118,7 @@ class PlaneLaw(TabulatedLaw):
 
     @property
     def certificate(self) -> Certificate:
-        """Nothing is proved: the quadrature was compared, not bounded."""
+        """An estimate only: the quadrature was compared with exact values, not bounded."""
         return estimate("the interpolation and quadrature along the line", self.error)
 
     @property
@@ -128,21 +128,21 @@ class PlaneLaw(TabulatedLaw):
 
     @functools.cached_property
     def tables(self) -> tuple[LineTable, LineTable, LineTable]:
-        """ln density of u without, with, and g."""
+        """Tables along u: ln density without, ln density with, and their difference g."""
         return tabulate_ratio(self.without, self.with_record, roughness=self.roughness)
 
     @functools.cached_property
     def _panels(self) -> tuple[_Panels, _Panels]:
-        """Those of both sides, for losses near 0."""
+        """Panels of both sides, for losses near 0."""
         return self._cut(0, 14.0, -75.0, 12.0), self._cut(1, 14.0, -75.0, 12.0)
 
     @functools.cached_property
     def _deep_panels(self) -> tuple[_Panels, _Panels]:
-        """The same for losses beyond RARE, down to the smallest masses of float64."""
+        """Panels of both sides for losses beyond RARE, down to the smallest masses of float64."""
         return self._cut(0, 38.0, -740.0, 36.0), self._cut(1, 38.0, -740.0, 36.0)
 
     def _cut(self, side: int, reach: float, lowest: float, scores: float) -> _Panels:
-        """The line of one side, cut as it is for every threshold."""
+        """Panels of one side's line, cut in the same way for every threshold."""
         mixture, table = (self.without, self.with_record)[side], self.tables[side]
         low, high = mixture.support(reach)
         nodes, points = table.nodes, self.tables[2].turning_points

@@ -18,17 +18,17 @@ from guarantees.numerics.array import Array
 from guarantees.numerics.search import halved
 
 COARSE = 0.3
-"""Steps of the first partition, in standard deviations."""
+"""Step of the first partition, in standard deviations."""
 FINEST = 0.002
 SMOOTH = 0.01
 JOINED = 4
 COST = 1e6
-"""Work spent on one law, in about microseconds."""
+"""Work to spend on one law, in about microseconds."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Measured:
-    """What a coarse strip says about how fine it should be."""
+    """Measurements on a coarse strip, which say how fine it should be."""
 
     strip: Strip
     mass: float
@@ -36,7 +36,7 @@ class _Measured:
     """Mean variation of the loss over a cell along u."""
     across: float
     square: float
-    """Mean square of the loss, each at most 1."""
+    """Mean square of the loss, each loss capped at 1."""
 
 
 def _measured(cells: Cells, rate: float) -> _Measured:
@@ -85,7 +85,7 @@ def _steps(parts: list[_Measured]) -> list[tuple[float, float]]:
 
 
 def cell_law(sides: Sides, *, degrees: float, rate: float, lost: float) -> BracketedLaw:
-    """The law between two proved ones, from a partition of the plane made fine where the loss varies."""
+    """The bracketed law, from a partition of the plane that is made fine where the loss varies."""
     middle, safe, leaked = kept(
         "cells of realised batches", (sides, degrees, rate, lost), lambda: _gathered(sides, degrees, rate, lost)
     )
@@ -118,7 +118,7 @@ def realised_batch_law(
     extra: float,
     dimension: int,
 ) -> LossLaw:
-    """ASGM with aligned gradients of length ``shared`` and ``extra`` in units of the noise, rate < 1.
+    """Law of ASGM with aligned gradients of length ``shared`` and ``extra`` in units of the noise, rate < 1.
 
     ``ln p = logsumexp_k [ln W_k + n ln j_k - j_k^2 (w + (u - m_k)^2)/2]``, j = max(batch size, 1): in one
     dimension a mixture on the line, exactly; otherwise from cells of the plane of (u, w).

@@ -24,7 +24,7 @@ from guarantees.vocabulary import Normaliser, Relation
 NODES = 8
 """Points of the Gauss rule that stands for a run of neighbouring batch sizes."""
 LEAST_WEIGHT = 1e-18
-"""Sizes at either end whose weights are smaller are left out, and their weight stated as lost."""
+"""Sizes at either end with smaller weights are left out, and their weight is stated as lost."""
 
 
 def average_over_sizes(records: int, rate: float, lengths: Callable[[Array], Array]) -> tuple[Array, Array, float]:
@@ -73,12 +73,12 @@ def _gauss(sizes: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def _smooth_shift(step: float) -> Callable[[Array], Array]:
-    """Runs where only the shift depends on the size, by ``step`` each: half a deviation, an eighth of the shift."""
+    """Run lengths if only the shift depends on the size, by ``step`` each: half a deviation, an eighth of the shift."""
     return lambda sizes: np.minimum(0.5 / max(step, 1e-300), sizes / 16.0)
 
 
 def _smooth_scale(dimension: int, sigma: float) -> Callable[[Array], Array]:
-    """The same where the scale is k/(k+1): the mean loss lies sqrt(n/2)/k deviations from 0 and falls like 1/k^2."""
+    """Run lengths if the scale is k/(k+1): the mean loss is sqrt(n/2)/k deviations from 0 and falls like 1/k^2."""
 
     def lengths(sizes: Array) -> Array:
         size = np.maximum(sizes, 1.0)
@@ -97,7 +97,7 @@ class RevealedSizeLaw(MixtureLaw):
 
     @property
     def point_masses(self) -> tuple[float, ...]:
-        """No loss, where the record was not taken."""
+        """The loss 0, where the record was not taken."""
         return (0.0,)
 
     def log_moment(self, z: Array) -> Array:
@@ -110,7 +110,7 @@ class RevealedSizeLaw(MixtureLaw):
         return pair_log_moment(z, self.pair.dimension, scales[kept], shifts[kept], weights[kept])
 
     def compose(self, times: int) -> SummedLaw | None:
-        """By contour integrals of the closed-form moments; None where they decay too slowly."""
+        """Composition by contour integrals of the closed-form moments; None if they decay too slowly."""
         still, empty, _ = self.weights
         gap = (1 - self.pair.scales) * (1 + self.pair.scales)
         return summed(
@@ -125,7 +125,7 @@ class RevealedSizeLaw(MixtureLaw):
 
 
 def revealed_law(parameters: Round) -> LossLaw:
-    """Loss of the pair when the batch and the record's bit are shown (without the record, an unused bit)."""
+    """Law of the pair when the batch and the record's bit are shown (without the record, an unused bit)."""
     sigma, rate, scale = parameters.noise_multiplier, parameters.rate, parameters.scale
     if parameters.normalise_by != "realised_batch" and scale == 1:
         if parameters.extra == 0:

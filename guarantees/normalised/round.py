@@ -1,4 +1,4 @@
-"""One round of DP-SGD with aligned gradients, exactly, for every way of normalising the noisy sum."""
+"""One exact round of DP-SGD with aligned gradients, for every way of normalising the noisy sum."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Round:
 
     @property
     def scale(self) -> float:
-        """Standard deviation with the record over that without: the ratio of the two divisors."""
+        """Ratio of the noise with the record to that without: the inverse ratio of the two divisors."""
         return divisor_ratio(self.normalise_by, self.records, self.rate)
 
 
@@ -69,7 +69,7 @@ def _mixture(log_weights: Array, means: Array, deviation: float) -> NormalMixtur
 
 
 def _same_divisor_law(parameters: Round) -> LossLaw:
-    """SGM: the bit of the extra record shifts the same binomial mixture by ``extra / sigma``."""
+    """Law of SGM: the bit of the extra record shifts the same binomial mixture by ``extra / sigma``."""
     shift = parameters.extra / parameters.noise_multiplier
     if shift == 0:
         return no_leak()
@@ -88,7 +88,7 @@ def _same_divisor_law(parameters: Round) -> LossLaw:
 
 
 def _unequal_divisor_law(parameters: Round) -> LossLaw:
-    """EASGM and FEASGM, in units in which the noise without the record has variance 1."""
+    """Law of EASGM and FEASGM, in units in which the noise without the record has variance 1."""
     scale, sigma = parameters.scale, parameters.noise_multiplier
     sizes, log_weights, lost = batch_sizes(parameters.records, parameters.rate)
     if parameters.rate == 1 or parameters.shared == parameters.extra == 0:
@@ -130,7 +130,7 @@ def round_law(parameters: Round) -> LossLaw:
 
 
 def round_claim(parameters: Round, law: LossLaw, name: str, source: str, relation: Relation) -> Claim:
-    """A claim about one round, by its law."""
+    """The claim about one round that its law makes."""
     return Claim(
         curve=TradeOff(law),
         name=name,

@@ -1,4 +1,4 @@
-"""Gaussians of unequal variance: what dividing by a data-dependent number leaves behind."""
+"""Pairs of Gaussians of unequal variance, which arise from dividing by a data-dependent number."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class VariancePairLaw(LossLaw):
 
     @property
     def error(self) -> float:
-        """The rounding of the tails, and of where they are asked for."""
+        """Rounding error of the tails and of their thresholds."""
         return 1e-13 + square_rounding(self.degrees)
 
     @property
@@ -45,7 +45,7 @@ class VariancePairLaw(LossLaw):
         return (1 - self.scale) * (1 + self.scale) / (2 * self.scale**2)
 
     def defect(self) -> float:
-        """Examined at a few thresholds."""
+        """Defect seen at a few thresholds."""
         return defect_at(self)
 
     def tails(self, threshold: Array) -> Tails:
@@ -73,7 +73,7 @@ class VariancePairLaw(LossLaw):
         return np.where(a <= 0, np.inf, loss)
 
     def compose(self, times: int) -> VariancePairLaw:
-        """Exact: T rounds are T times as many coordinates."""
+        """The exact law of T rounds: T times as many coordinates."""
         return dataclasses.replace(self, degrees=times * self.degrees)
 
 
@@ -106,23 +106,23 @@ class ShiftedPairLaw(TabulatedLaw):
 
     @property
     def error(self) -> float:
-        """See the class; in one dimension a rounded threshold near the largest loss costs a square root."""
+        """Error as the class says; in one dimension, rounding a threshold near the largest loss costs a square root."""
         rounding = 2e-8 / np.sqrt(self._gap.min()) if self.dimension == 1 else 1e-13
         return float(rounding) + square_rounding(self.dimension) + self.lost
 
     @property
     def certificate(self) -> Certificate:
-        """Nothing is proved: the quadrature was compared, not bounded."""
+        """An estimate only: the quadrature was compared with exact values, not bounded."""
         return estimate("the quadrature of noncentral chi-square laws, and what was left out", self.error)
 
     @property
     def point_masses(self) -> tuple[float, ...]:
-        """None: every loss is a distance from a point."""
+        """No point masses: every loss is a distance from a point."""
         return ()
 
     @property
     def work(self) -> int:
-        """Both sides of every draw, some fifty panels of twelve points each."""
+        """Evaluations for both sides of every draw: some fifty panels of twelve points each."""
         return 1200 * len(self.scales)
 
     @property
@@ -138,7 +138,7 @@ class ShiftedPairLaw(TabulatedLaw):
         return self._room(threshold) - self.shifts**2 / self._gap, np.abs(self.shifts) / self._gap
 
     def _balls_with(self, threshold: Array) -> tuple[Array, Array]:
-        """The same in units of the noise with the record."""
+        """Excess and centre of those balls in units of the noise with the record."""
         excess = self._room(threshold) / self.scales**2 + self.shifts**2 / self._gap
         return excess, self.scales * np.abs(self.shifts) / self._gap
 
@@ -151,7 +151,7 @@ class ShiftedPairLaw(TabulatedLaw):
         return inside @ self.weights, outside @ self.weights
 
     def far_delta(self, epsilon: Array) -> Array:
-        """The tail integrated, of which only the balls that are neither empty nor full are computed."""
+        """Delta as the integrated tail; only balls that are neither empty nor full are computed."""
 
         def above(loss: Array) -> Array:
             return ball_mass(*self._balls_with(loss), self.dimension - 1) @ self.weights
@@ -159,7 +159,7 @@ class ShiftedPairLaw(TabulatedLaw):
         return integrated_delta(above, epsilon, self.error)
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The same for the exchanged pair."""
+        """Delta of the exchanged pair, as the integrated tail."""
 
         def below(loss: Array) -> Array:
             return ball_mass(*self._balls_without(-loss), self.dimension - 1, outside=True) @ self.weights
@@ -171,13 +171,13 @@ class ShiftedPairLaw(TabulatedLaw):
         return pair_log_moment(z, self.dimension, self.scales, self.shifts, self.weights)
 
     def compose(self, times: int) -> SummedLaw | None:
-        """By contour integrals of the closed-form moments; None where they decay too slowly."""
+        """Composition by contour integrals of the closed-form moments; None if they decay too slowly."""
         lowest = -float((self.scales**2 / self._gap).min())
         return summed(SummedLaw(log_moment=self.log_moment, lowest=lowest, times=times, lost=self.lost))
 
 
 def variance_pair_law(*, dimension: int, scale: float, shift: float) -> LossLaw:
-    """The law behind ``variance_pair``."""
+    """Law of ``variance_pair``."""
     if scale == 1:
         if shift == 0:
             return no_leak()

@@ -1,1 +1,1 @@
-"""Searches, special functions and tables: nothing about privacy."""
+"""Numerics without privacy: searches, special functions and tables."""

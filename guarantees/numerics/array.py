@@ -1,4 +1,4 @@
-"""The one array type of the numerics."""
+"""The array type of all numerics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes of a Poisson batch, and what is left out where the unlikely ones are dropped."""
+"""Sizes of a Poisson batch, with a bound on the mass of the unlikely ones that are dropped."""
 
 from __future__ import annotations
 

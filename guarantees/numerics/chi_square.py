@@ -16,15 +16,15 @@ from guarantees.numerics.root import root
 TABULATED = 200.0
 """Degrees of freedom from which a table is used: below, the law's root at 0 and its long tail want many nodes."""
 MANY = 4096
-"""Fewer tails are not worth a table."""
+"""Number of tails from which a table is worth building."""
 STEP = 0.04
 """Step of the table in standard deviations of ln w: the interpolation then costs less than 1e-11 of any tail."""
 LEAST = 1e-280
-"""Smaller tails are 0. A delta at epsilon 600 still needs them: they are multiplied by e^epsilon."""
+"""Smallest tail that is not rounded to 0; a delta at epsilon 600 multiplies tails by e^epsilon and still needs it."""
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680)
 """ln Gamma(a) beyond Stirling's formula, in powers ``a^-1, a^-3, ...``."""
 LARGE_SHAPE = 1e5
-"""From here on two terms of the uniform expansion are good to about 1e-12."""
+"""Shape from which two terms of the uniform expansion are good to about 1e-12."""
 NEAR = 30.0
 """Arguments of erfc beyond which it is zero in float64, with room for the expansion."""
 
@@ -68,7 +68,7 @@ def _eta(excess: Array) -> Array:
 
 
 def square_rounding(degrees: float) -> float:
-    """How far a rate moves because |x|^2, about ``degrees`` with deviation ``sqrt(2 degrees)``, is rounded."""
+    """How far rounding |x|^2, about ``degrees`` with deviation ``sqrt(2 degrees)``, moves a rate."""
     return 2e-16 * math.sqrt(degrees)
 
 
@@ -84,7 +84,7 @@ def chi_square_tails(w: Array, degrees: float) -> tuple[Array, Array]:
 
 
 def _smaller(w: Array, small: Array, degrees: float) -> Array:
-    """The lower tail where ``small``, else the upper one."""
+    """The lower tail where ``small`` is true, else the upper one."""
     shape = degrees / 2
     if shape >= LARGE_SHAPE:
         below, above = gamma_tails(shape, w / 2)

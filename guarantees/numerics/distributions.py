@@ -1,4 +1,4 @@
-"""The distributions that audits ask, from scipy.special: importing scipy.stats takes longer than some commands.
+"""The distributions that audits use, from scipy.special: importing scipy.stats takes longer than some commands.
 
 Each answers as its namesake in today's scipy.stats does, to the last bit. Those asked seldom are scipy.stats' own,
 imported when one is first asked.
@@ -19,7 +19,7 @@ from guarantees.numerics.array import Array
 
 @dataclasses.dataclass(frozen=True)
 class Distribution:
-    """A distribution of scipy.stats by its name."""
+    """A distribution of scipy.stats by its name, imported on first use."""
 
     name: str
 
@@ -31,27 +31,27 @@ class Distribution:
         return self._own()(*parameters)
 
     def __getattr__(self, question: str) -> Any:
-        """Its ``cdf``, ``ppf`` and so on."""
+        """A method of the distribution, such as ``cdf`` or ``ppf``."""
         if question.startswith("__"):
             raise AttributeError(question)
         return getattr(self._own(), question)
 
 
 class _Quick:
-    """One of scipy.stats' distributions whose usual questions are answered here; others go to it."""
+    """A distribution of scipy.stats with fast versions of its usual methods; all other methods are scipy.stats' own."""
 
     def __init__(self, name: str):
         self._others = Distribution(name)
 
     def __getattr__(self, question: str) -> Any:
-        """Its ``median`` and so on."""
+        """Any other method of scipy.stats' distribution, such as ``median``."""
         if question.startswith("_"):
             raise AttributeError(question)
         return getattr(self._others, question)
 
 
 def _binomial(question: str) -> Any:
-    """Boost's function, which SciPy has among its special ones without naming it, or what scipy.stats makes of it."""
+    """Boost's function, which scipy.special has under a private name; where it lacks it, the one of scipy.stats."""
     ufuncs = importlib.import_module("scipy.special._ufuncs")
     return getattr(ufuncs, f"_binom_{question}", None) or getattr(Distribution("binom"), question)
 
@@ -67,7 +67,7 @@ class Binomial(_Quick):
         return np.where(inside, found, 0.0)[()]
 
     def logpmf(self, k: ArrayLike, n: ArrayLike, p: ArrayLike) -> Any:
-        """Its logarithm, for k from 0 to n."""
+        """ln P(K = k), for k from 0 to n."""
         k, n, p = np.asarray(k, float), np.asarray(n), np.asarray(p, float)
         choices = special.gammaln(n + 1) - (special.gammaln(k + 1) + special.gammaln(n - k + 1))
         return (choices + special.xlogy(k, p) + special.xlog1py(n - k, -p))[()]
@@ -114,11 +114,11 @@ class ChiSquare(_Quick):
         return special.chdtrc(degrees, np.maximum(x, 0.0))
 
     def ppf(self, level: ArrayLike, degrees: ArrayLike) -> Any:
-        """Where ``cdf`` is the level."""
+        """The quantile at which ``cdf`` equals the level."""
         return 2 * special.gammaincinv(np.asarray(degrees) / 2, level)
 
     def isf(self, level: ArrayLike, degrees: ArrayLike) -> Any:
-        """Where ``sf`` is the level."""
+        """The quantile at which ``sf`` equals the level."""
         return special.chdtri(degrees, level)
 
 
@@ -134,23 +134,23 @@ class Normal(_Quick):
         return special.ndtr(-np.asarray(x))
 
     def ppf(self, level: ArrayLike) -> Any:
-        """Where ``cdf`` is the level."""
+        """The quantile at which ``cdf`` equals the level."""
         return special.ndtri(level)
 
     def isf(self, level: ArrayLike) -> Any:
-        """Where ``sf`` is the level."""
+        """The quantile at which ``sf`` equals the level."""
         return -special.ndtri(level)
 
 
 class Student(_Quick):
-    """Student's t."""
+    """Student's t distribution."""
 
     def sf(self, x: ArrayLike, degrees: ArrayLike) -> Any:
         """P(X > x)."""
         return special.stdtr(degrees, -np.asarray(x))
 
     def isf(self, level: ArrayLike, degrees: ArrayLike) -> Any:
-        """Where ``sf`` is the level."""
+        """The quantile at which ``sf`` equals the level."""
         level = np.asarray(level, float)
         inside = (level > 0) & (level < 1)
         # SciPy 1.15 has no quantile at 0 and 1
@@ -160,7 +160,7 @@ class Student(_Quick):
 
 
 class Fisher(_Quick):
-    """The ratio of two mean squares."""
+    """Fisher's F distribution: the ratio of two mean squares."""
 
     def sf(self, x: ArrayLike, numerator: ArrayLike, denominator: ArrayLike) -> Any:
         """P(X > x)."""
@@ -168,10 +168,10 @@ class Fisher(_Quick):
 
 
 class Poisson(_Quick):
-    """Rare events, ``mean`` of them expected."""
+    """The Poisson distribution, with ``mean`` expected events."""
 
     def logpmf(self, k: ArrayLike, mean: ArrayLike) -> Any:
-        """The logarithm of P(K = k), for whole numbers k from 0 on."""
+        """ln P(K = k), for whole numbers k from 0 on."""
         k = np.asarray(k, float)
         return (special.xlogy(k, mean) - special.gammaln(k + 1) - mean)[()]
 

@@ -1,4 +1,4 @@
-"""Rows that are equal: hashing each once takes a fraction of the time of sorting them, where they are wide."""
+"""Finding equal rows: hashing each row once takes a fraction of the time of sorting wide rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from guarantees.numerics.array import Array
 
 
 def different_rows(rows: Array) -> tuple[Array, Array]:
-    """Where each different row comes first, and how many rows are equal to it."""
+    """Index of the first row of each group of equal rows, and the group sizes."""
     # minus zero is zero
     places: dict[bytes, int] = {}
     own = [

@@ -15,11 +15,11 @@ LOG_NEGLIGIBLE = -92.0
 REACH = 38.5
 """Standard deviations beyond every mean up to which a ratio is tabled."""
 FAR_OFF = 39.0
-"""Standard deviations beyond which a normal tail is 0 in float64."""
+"""Standard deviations at which a normal tail is 0 in float64."""
 NEIGHBOURS = 64
-"""Intervals at least whose masses are summed together..."""
+"""Fewest intervals whose masses are summed together..."""
 MOST_GROUPS = 256
-"""... and how many such groups there are at most."""
+"""... and the most such groups."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,11 +32,11 @@ class NormalMixture:
 
     @property
     def width(self) -> float:
-        """Smallest standard deviation."""
+        """Smallest standard deviation of the components."""
         return float(self.deviations.min())
 
     def support(self, reach: float) -> tuple[float, float]:
-        """An interval that leaves out only what lies ``reach`` standard deviations off every mean."""
+        """An interval that leaves out only points more than ``reach`` standard deviations off every mean."""
         return (
             float((self.means - reach * self.deviations).min()),
             float((self.means + reach * self.deviations).max()),
@@ -64,7 +64,7 @@ class NormalMixture:
         return result
 
     def mass_between(self, low: Array, high: Array) -> Array:
-        """Probability of each interval, from whichever tail is the smaller."""
+        """Probability of each interval, computed from the smaller tail."""
         low, high = np.broadcast_arrays(low, high)
         shape, low, high = low.shape, low.ravel(), high.ravel()
         total = np.zeros(low.shape)
@@ -82,7 +82,7 @@ class NormalMixture:
         return total.reshape(shape)
 
     def _masses(self, low: Array, high: Array, kept: slice | Array) -> Array:
-        """The same from some of the components."""
+        """Probability of each interval under only the ``kept`` components."""
         weights, means, deviations = np.exp(self.log_weights[kept]), self.means[kept], self.deviations[kept]
         total = np.zeros(low.shape)
         step = max(1, 1_000_000 // max(1, total.size))
@@ -111,7 +111,7 @@ class LineTable:
 
     @property
     def nodes(self) -> Array:
-        """Where the function is tabulated."""
+        """Points at which the function is tabulated."""
         return self.start + self.step * np.arange(self.values.shape[1])
 
     @functools.cached_property

@@ -12,9 +12,9 @@ from guarantees.numerics.chi_square import chi_square_tails
 from guarantees.numerics.distributions import chi2
 
 REACH = 13.0
-"""Standard deviations followed along the shifted coordinate, either side of 0 and of where the ball begins."""
+"""Standard deviations to integrate along the shifted coordinate, either side of 0 and of where the ball begins."""
 DEEPEST = 25.0
-"""Where the ball may begin: masses below e^-312 are not wanted."""
+"""Farthest beginning of the ball that is followed: masses below e^-312 are not needed."""
 
 SURE, NEVER = 39.2, 700.0
 """``e^-x`` is 1e-17, which 1 does not feel, and 1e-304."""
@@ -65,7 +65,7 @@ def ball_masses(excess: Array, centre: Array, degrees: float) -> tuple[Array, Ar
 
 
 def ball_mass(excess: Array, centre: Array, degrees: float, *, outside: bool = False) -> Array:
-    """One of the two alone; balls that hold less than 1e-304 of it, or all but 1e-17, are not integrated.
+    """Probability inside or outside a ball; 0 or 1 without integration below 1e-304 and within 1e-17 of 1.
 
     A noncentral chi-square of n degrees exceeds its mean by ``2 sqrt((n + 2 centre^2) x) + 2 x``, and falls short of it
     by ``2 sqrt((n + 2 centre^2) x)``, with probability at most ``e^-x`` each. [birge2001, lemma 8.1]
@@ -81,7 +81,7 @@ def ball_mass(excess: Array, centre: Array, degrees: float, *, outside: bool = F
 
 
 def _roots(excess: Array, centre: Array, level: Array) -> tuple[Array, Array]:
-    """Where ``excess + 2 centre v - v^2`` meets each level; the centre itself where it never does."""
+    """Where ``excess + 2 centre v - v^2`` equals each level; the centre itself where it never does."""
     room = excess - level
     with np.errstate(invalid="ignore", divide="ignore"):
         radius = np.sqrt(np.maximum(0.0, centre**2 + room))

@@ -1,4 +1,4 @@
-"""Sums of independent lattice variables, by powers of transforms on a circle, and of very many masses."""
+"""Masses of sums of independent lattice variables, by powers of their transforms; accurate running sums."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def raised(base: Array, times: int) -> Array:
 
 
 def summed_masses(summands: Sequence[Summand], *, low: int, size: int) -> Array:
-    """Masses of the sum at the points ``low ... low + size - 1``; what lies outside is wrapped around the circle.
+    """Masses of the sum at the points ``low ... low + size - 1``; mass outside is wrapped around the circle.
 
     Rounding errors are about 1e-16 of the total mass at every point, not of the mass there.
     """

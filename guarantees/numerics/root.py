@@ -10,7 +10,7 @@ ROUNDS = 100
 def root(
     function: Callable[[float], float], low: float, high: float, *, absolute: float = 2e-12, relative: float = 2.0**-50
 ) -> float:
-    """Where a function that has different signs at both ends is 0, to ``absolute + relative |x|``.
+    """Where a function with different signs at both ends is 0, to ``absolute + relative |x|``.
 
     Inverse quadratic and secant steps where they shrink the bracket fast enough, else bisections. Step by step what
     ``scipy.optimize.brentq`` does, to the last bit. [brent1973, chapter 4]

@@ -1,4 +1,4 @@
-"""Printed numbers that say no more than is proven: lower bounds are rounded down, upper limits up.
+"""Printing bounds so that they claim no more than is proven: lower bounds are rounded down, upper limits up.
 
 Every report writes the epsilon, delta and mu of an audit in three digits, so that two reports of it never disagree.
 """
@@ -9,12 +9,12 @@ import decimal
 import math
 
 ROUND_OFF = 1e-12
-"""Relative: a bound of .3 that is stored as .29999999999999998 is still printed as .3."""
+"""Relative tolerance: a bound of .3 that is stored as .29999999999999998 is still printed as .3."""
 
 THREE_DIGITS = ".3g"
 
 LONGEST = 309
-"""Digits of the largest float before its point."""
+"""Digits of the largest float before the decimal point."""
 
 
 def at_least(value: float, form: str = THREE_DIGITS) -> str:
@@ -23,12 +23,12 @@ def at_least(value: float, form: str = THREE_DIGITS) -> str:
 
 
 def at_most(value: float, form: str = THREE_DIGITS) -> str:
-    """An upper limit, never less than is proven."""
+    """An upper limit, rounded up: never less than is proven."""
     return _written(value * (1 - math.copysign(ROUND_OFF, value)), form, decimal.ROUND_CEILING)
 
 
 def between(low: float, high: float, form: str) -> str:
-    """Both ends of an interval, which never shrinks."""
+    """Both ends of an interval, rounded outwards."""
     return f"{at_least(low, form)} to {at_most(high, form)}"
 
 

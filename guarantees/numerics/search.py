@@ -1,4 +1,4 @@
-"""Searches in one variable, in every entry of an array at once: brackets, crossings and maxima."""
+"""Searches in one variable for all entries of an array at once: brackets, crossings and maxima."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Array = np.ndarray
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 SECTIONS = 36
 TOLERANCE = 1e-14
-"""Of a crossing, absolute and relative."""
+"""Tolerance of a crossing, absolute and relative."""
 
 
 def crossing(excess: Callable[[Array, Array], Array], low: Array, high: Array, goal: Array) -> Array:
@@ -54,7 +54,7 @@ def crossing(excess: Callable[[Array, Array], Array], low: Array, high: Array, g
 
 
 def _next_step(x: tuple[Array, ...], f: tuple[Array, ...], least: Array, *, crept: Array) -> tuple[Array, Array]:
-    """How far to go from the newest point to the other end, as a share; and how many steps began with a least one."""
+    """Length of the next step, as a share of the way to the other end; and the count of steps since a smallest one."""
     (x1, x2, x3), (f1, f2, f3) = x, f
     with np.errstate(all="ignore"):
         place, value = (x1 - x2) / (x3 - x2), (f1 - f2) / (f3 - f2)
@@ -74,7 +74,7 @@ def _next_step(x: tuple[Array, ...], f: tuple[Array, ...], least: Array, *, crep
 def halved(
     beyond: Callable[[Any], Any], low: Any, high: Any, *, rounds: int | None = None, within: float | None = None
 ) -> tuple[Any, Any]:
-    """Both ends of a bracket, floats or arrays, of the place from which on ``beyond`` is true, after halving it.
+    """Both ends of a bracket, floats or arrays, of the place from which ``beyond`` is true, after halving it.
 
     So many ``rounds``, or until it is no wider than ``within``. Whoever needs a bound takes the end on the safe side:
     ``beyond`` was seen to be false at the first and true at the second, unless that is where the bracket began.
@@ -92,7 +92,7 @@ def halved(
 
 
 def first(beyond: Callable[[int], bool], low: int, high: int, *, guess: int | None = None) -> int:
-    """The first whole number above ``low`` from which on ``beyond`` is true; at ``high`` it is taken to be.
+    """The first whole number above ``low`` from which ``beyond`` is true; it is assumed to be true at ``high``.
 
     A good ``guess`` takes two calls, one that is off by n about as many as n has binary digits, twice.
     """
@@ -109,7 +109,7 @@ def first(beyond: Callable[[int], bool], low: int, high: int, *, guess: int | No
 
 
 def maximum(function: Callable[[Array], Array], grid: Array) -> tuple[float, float]:
-    """Where a function is largest, and how large: a grid, then golden sections about its best local maxima.
+    """Place and value of a function's maximum: a grid, then golden sections around its best local maxima.
 
     Exact for a function with one local maximum between any three neighbours of the grid; jumps are allowed.
     """

@@ -1,4 +1,4 @@
-"""What shuffling leaks at least when queries are adaptive: strategies that were found, with what they prove."""
+"""A lower bound on what shuffling leaks when queries are adaptive: strategies that were found, with proofs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from guarantees.shuffling.stop_loss import Kind
 from guarantees.trade_off import TradeOff
 
 RATIO = 1.03
-"""Strategies are found for powers of this, and the two next to an epsilon are used at it."""
+"""Strategies are computed for powers of this; at an epsilon the two nearest ones are used."""
 FIRST_POWER = -300
-"""Below this power, 1.4e-4, the strategy for epsilon 0 serves."""
+"""Below this power, 1.4e-4, the strategy for epsilon 0 is used."""
 SMALLEST_DELTA = 1e-9
 COMPOSED_SHARES = (0.0, 1 / 16, 1 / 4)
-"""Strategies that are composed over epochs, as shares of the epsilon at which next to nothing leaks."""
+"""Strategies composed over epochs, as shares of the epsilon at which almost nothing leaks."""
 COMPOSED_POINTS = 2**16
-"""Of their lattices: a coarser one only shows less."""
+"""Lattice points of their composition: a coarser lattice only shows less."""
 KINDS: tuple[Kind, Kind] = ("with_given_without", "without_given_with")
 LEAST_MASS = 1e-12
-"""States are lumped until either side has this mass: below it are rounding errors."""
+"""Least mass on either side of a group of lumped states: below it are rounding errors."""
 PROVED = (
     "delta from below, at every epsilon and in each direction: some query method, all other records alike, leaks at "
     "least the game's value. Not a guarantee: others may leak more"
@@ -43,24 +43,24 @@ ESTIMATED = "where it is the larger one, the value of the fixed pair P_S/Q_S, ab
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Attained:
-    """Probabilities of events on both sides, each attained by some strategy, in the order of one direction."""
+    """Probabilities on both sides of events, each attained by some strategy, in the order of one direction."""
 
     first: Array
-    """Of each event where it is to be likely: with the record, in the direction with_given_without."""
+    """Probability of each event on the side where it should be likely: with the record, for with_given_without."""
     second: Array
 
     def best(self, epsilon: float) -> tuple[float, float]:
-        """Of the event with the largest ``first - e^eps second``."""
+        """Both probabilities of the event with the largest ``first - e^eps second``."""
         at = int(np.argmax(self.first - math.exp(min(epsilon, 600.0)) * self.second))
         return float(self.first[at]), float(self.second[at])
 
     def allowing(self, error: float) -> Attained:
-        """Rounded to the safe side."""
+        """The probabilities moved by ``error`` to the safe side."""
         return Attained(first=np.maximum(self.first - error, 0.0), second=np.minimum(self.second + error, 1.0))
 
 
 def joined(parts: list[Attained]) -> Attained:
-    """The events of all, and that which never happens."""
+    """All events of several lists, and the event that never happens."""
     none = np.zeros(1)
     return Attained(
         first=np.concatenate([none, *(part.first for part in parts)]),
@@ -69,14 +69,14 @@ def joined(parts: list[Attained]) -> Attained:
 
 
 def upper_events(outcome: Outcome, kind: Kind) -> Attained:
-    """'The last state is at least this high', for every state."""
+    """The events 'the last state is at least this high', for every state."""
     masses = (outcome.with_record, outcome.without)
     first, second = masses if kind == "with_given_without" else masses[::-1]
     return Attained(first=np.cumsum(first[::-1]), second=np.cumsum(second[::-1])).allowing(outcome.error)
 
 
 def lumped_law(outcome: Outcome, kind: Kind) -> DiscreteLaw:
-    """The law of the loss of the last state, neighbouring states lumped until the loss increases with the state."""
+    """Law of the loss of the last state, with neighbouring states lumped until the loss increases with the state."""
     order = slice(None) if kind == "with_given_without" else slice(None, None, -1)
     lumps: list[tuple[float, float]] = []
     for with_record, without in zip(outcome.with_record[order], outcome.without[order], strict=True):
@@ -95,7 +95,7 @@ def lumped_law(outcome: Outcome, kind: Kind) -> DiscreteLaw:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Strategies:
-    """The best strategies found, one per epsilon of a fixed list and direction, each found when first needed."""
+    """The best strategies found, one per epsilon of a fixed list and direction, computed on first use."""
 
     rounds: int
     noise_multiplier: float
@@ -103,14 +103,14 @@ class Strategies:
     _composed: dict[int, dict[Kind, Attained]] = dataclasses.field(default_factory=dict, repr=False)
 
     def outcome(self, kind: Kind, epsilon: float) -> Outcome:
-        """Of the strategy for one epsilon, from the cache or computed."""
+        """Outcome of the strategy for one epsilon, cached."""
         if (kind, epsilon) not in self._known:
             game = QueryGame(rounds=self.rounds, noise_multiplier=self.noise_multiplier, epsilon=epsilon, kind=kind)
             self._known[kind, epsilon] = game.play(game.strategy())
         return self._known[kind, epsilon]
 
     def event(self, kind: Kind, epsilon: float) -> tuple[float, float]:
-        """Probabilities on both sides of the event that leaks most at an epsilon; (0, 0) where nothing is shown."""
+        """Probabilities on both sides of the event that leaks most at an epsilon; (0, 0) if no leak is shown."""
         mu = 1 / self.noise_multiplier
         # the fixed order, which leaks at least as much, leaks less than 1e-12 here
         if epsilon > (7.1 + mu / 2) * mu:
@@ -120,7 +120,7 @@ class Strategies:
         return joined([upper_events(self.outcome(kind, one), kind) for one in sorted(set(near))]).best(epsilon)
 
     def composed(self, times: int) -> dict[Kind, Attained]:
-        """By some strategies, each played in every epoch; computed once, for the curve and for what it proves."""
+        """Events of a few strategies, each played in every epoch; cached."""
         if times not in self._composed:
             self._composed[times] = self._compose(times)
         return self._composed[times]
@@ -147,7 +147,7 @@ class Strategies:
 @answers(is_pair=False)
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class AdaptiveLaw(LossLaw):
-    """At each threshold the line of an event that some query method attains: the one that leaks more there.
+    """At each threshold, the line of the leakier of two attained events: the game's or the fixed pair's.
 
     At a threshold t >= 0 the direction is with_given_without at epsilon t, at t < 0 the other one at -t. ``pair`` is
     the fixed pair P_S/Q_S, whose tails are numerics; without it every line is proved.
@@ -157,17 +157,17 @@ class AdaptiveLaw(LossLaw):
     pair: LossLaw | None
     times: int = 1
     error: float = 1e-7
-    """The pair's."""
+    """Error of the fixed pair."""
 
     @property
     def certificate(self) -> Certificate:
-        """One-sided: what surely leaks, and no promise."""
+        """A one-sided certificate: what surely leaks, and no promise."""
         proven = self if self.pair is None else dataclasses.replace(self, pair=None)
         return Certificate(proved=PROVED, estimated=ESTIMATED, round_off=self.error, leaked=proven)
 
     @property
     def support(self) -> tuple[float, float] | None:
-        """That of the fixed pair, whose losses have no end."""
+        """Range of the fixed pair's losses, which is unbounded."""
         return None if self.pair is None else self.pair.support
 
     def _event(self, kind: Kind, epsilon: float) -> tuple[float, float]:
@@ -194,7 +194,7 @@ class AdaptiveLaw(LossLaw):
         )
 
     def tails(self, threshold: Array) -> Tails:
-        """Of the event that leaks more at this threshold: the game's or the pair's."""
+        """Tails of the event that leaks more at this threshold: the game's or the pair's."""
         t = np.asarray(threshold, float)
         own = self._game_tails(t)
         if self.pair is None:
@@ -205,15 +205,15 @@ class AdaptiveLaw(LossLaw):
         return Tails(**{name: np.where(better, getattr(other, name), getattr(own, name)) for name in names})
 
     def far_delta(self, epsilon: Array) -> Array:
-        """Nothing is shown so far out."""
+        """Delta 0: no leak is shown at epsilons this large."""
         return np.zeros(np.shape(epsilon))
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """Nothing is shown so far out."""
+        """Delta 0: no leak is shown at epsilons this large."""
         return np.zeros(np.shape(epsilon))
 
     def threshold(self, alpha: Array) -> Array:
-        """The game's or the pair's, whichever has the higher line at this level: that proves less."""
+        """Threshold of the game or of the pair, whichever has the higher line at this level: that proves less."""
         level = np.asarray(alpha, float)
         own = invert(self._game_tails, level)
         if self.pair is None:
@@ -222,7 +222,7 @@ class AdaptiveLaw(LossLaw):
         return np.where(self._line(other, level) > self._line(own, level), other, own)
 
     def reversed_threshold(self, alpha: Array) -> Array:
-        """The same for the exchanged pair."""
+        """Threshold for the exchanged pair, chosen in the same way."""
         level = np.asarray(alpha, float)
         exchanged = reverse(self)
         own = invert(lambda t: reverse(dataclasses.replace(self, pair=None)).tails(t), level)
@@ -235,7 +235,7 @@ class AdaptiveLaw(LossLaw):
         return _line(self, threshold, alpha)
 
     def compose(self, times: int) -> LossLaw:
-        """Each strategy played in every epoch, and the pair's composition."""
+        """Composition of each strategy, played in every epoch, beside that of the pair."""
         if times == 1:
             return self
         if self.pair is None:
@@ -245,7 +245,7 @@ class AdaptiveLaw(LossLaw):
 
 
 def _gain(tails: Tails, threshold: Array) -> Array:
-    """Delta of the lines: above 0 that of with_given_without, below 0 that of the other direction."""
+    """Delta of the lines: for with_given_without above 0, for the other direction below."""
     with np.errstate(over="ignore", invalid="ignore"):
         up = tails.with_above - np.where(tails.without_above > 0, np.exp(threshold) * tails.without_above, 0.0)
         down = tails.without_below - np.where(tails.with_below > 0, np.exp(-threshold) * tails.with_below, 0.0)

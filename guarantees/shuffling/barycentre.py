@@ -1,4 +1,4 @@
-"""How unequal the weights of a pool of one slot can be: its other records against their barycentre.
+"""Bound on how unequal a one-slot pool's weights can be: distances of the other records from their barycentre.
 
 Section 6 of docs/shuffling-upper-bound.md, whose names are used here: ``v_s`` the query of the record at home in slot
 s, ``D_s`` its distance from the mean of all, w the mean of ``D_s^2``. All three suprema (over w, over the distances,
@@ -17,19 +17,19 @@ from guarantees.numerics.array import Array
 from guarantees.shuffling.stop_loss import ROUNDING
 
 DISTANCES = 32
-"""Cells of the distances from the barycentre."""
+"""Number of cells for the distances from the barycentre."""
 RATIOS = np.geomspace(1.0, 1e6, 300)
-"""Ratios t of a weight to the mean weight at which the excess is tabled."""
+"""Ratios t of a weight to the mean weight at which the excess is tabulated."""
 
 
 def _spreads() -> Array:
-    """Ends of the cells of w: narrow at 1, where the largest distance changes fast, and at 0."""
+    """Ends of the cells of w: narrow near 1, where the largest distance changes fast, and near 0."""
     return np.concatenate([[0.0], np.geomspace(1e-3, 0.35, 60), 1 - np.linspace(0.8, 0.0, 41) ** 2])
 
 
 @lru_cache(maxsize=16)
 def weight_excess(noise_multiplier: float) -> Array:
-    """``(1/N) sum int (H_s - t h)^+`` at most, for any other records, at the ratios t."""
+    """Upper bound of ``(1/N) sum int (H_s - t h)^+`` over all other records, at the ratios t."""
     rows = [_row(noise_multiplier, low, high) for low, high in itertools.pairwise(_spreads().tolist())]
     return np.max(rows, axis=0) + ROUNDING
 
@@ -48,7 +48,7 @@ def _row(sigma: float, low: float, high: float) -> Array:
 
 
 def envelope_at(places: Array, values: Array, mean: float) -> Array:
-    """The least concave function above rows of values that do not fall, at one point: two places share the mass."""
+    """Least concave function above rows of non-decreasing values, at one point: a mean of two entries."""
     inside = int(np.searchsorted(places, mean, side="right"))
     best = values[:, inside - 1]
     for near in range(inside):

@@ -1,4 +1,4 @@
-"""The 0/1 pair of shuffling in closed form: theorem 4.1 of [vandijk2026], its inversions, and its asymptotics."""
+"""Closed forms for the 0/1 pair of shuffling: theorem 4.1 of [vandijk2026], its inversions, and its asymptotics."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def _check(rounds: float, noise_multiplier: float) -> None:
 
 
 def _coefficient(noise_multiplier: float) -> float:
-    """``e^(1/s^2) (1 + 4 e^(-3/s^2)) / (1 - e^(-1/s^2))^2``: third moment over variance^(3/2), up to mu."""
+    """Third moment over variance^(3/2), up to mu: ``e^(1/s^2) (1 + 4 e^(-3/s^2)) / (1 - e^(-1/s^2))^2``."""
     x = 1 / noise_multiplier**2
     return float(np.exp(x) * (1 + 4 * np.exp(-3 * x)) / np.expm1(-x) ** 2)
 
 
 def _ceiling(noise_multiplier: float) -> float:
-    """``1/2 - Phi(-(e^(1/s^2) - 1)/2)``, the right side of condition (1)."""
+    """Right side of condition (1): ``1/2 - Phi(-(e^(1/s^2) - 1)/2)``."""
     return float(0.5 - ndtr(-np.expm1(1 / noise_multiplier**2) / 2))
 
 
@@ -159,7 +159,7 @@ def rounds_needed(*, delta: Share, noise_multiplier: Positive, exact: str | bool
 
 
 def _theorem_rounds(delta: float, noise_multiplier: float) -> int:
-    """Bisection over integers: from M = 4 on, delta and the condition improve with the rounds."""
+    """Smallest number of rounds by bisection: from M = 4 on, delta and the condition improve with the rounds."""
 
     def enough(rounds: int) -> bool:
         bound = shuffle_berry_esseen(rounds=rounds, noise_multiplier=noise_multiplier)

@@ -36,7 +36,7 @@ class Round:
     log_tau: float
 
     def position(self, r: Array) -> Array:
-        """The x at which r is reached; minus infinity for r <= 0."""
+        """The x at which the ratio reaches r; minus infinity for r <= 0."""
         with np.errstate(divide="ignore"):
             return (np.log(np.maximum(r, 0.0)) + self.log_tau) / self.mu
 
@@ -46,7 +46,7 @@ class Round:
         return float(np.exp(power**2 * self.mu**2 / 2 - power * self.log_tau + inside))
 
     def capped_mean(self) -> float:
-        """``E (r - r^2) 1{r <= 1}``: what a round typically pulls down."""
+        """``E (r - r^2) 1{r <= 1}``: how far a round typically lowers the sum."""
         return self._partial_moment(1) - self._partial_moment(2)
 
     def capped_square(self) -> float:
@@ -62,7 +62,7 @@ class Round:
         return self.places(value).at_most(shifts)
 
     def places(self, value: Array) -> Places:
-        """Where ``r^2 - r`` has these values."""
+        """The two x at which ``r^2 - r`` has each of these values."""
         value = np.asarray(value, float)
         low, high = _roots(value)
         return Places(self.mu, value, self.position(low), self.position(high))
@@ -72,7 +72,7 @@ class Cells:
     """The lattice cells ``step * (floor(-1/(4 step)), ...)`` of a round's ``r^2 - r`` for r up to a cap."""
 
     def __init__(self, round: Round, step: float, cap: float) -> None:
-        """Where the cells end, in x."""
+        """Compute where the cells end, in x."""
         self.round, self.step = round, step
         self.first = int(np.floor(-0.25 / step))
         last = int(np.ceil((cap**2 - cap) / step)) + 1
@@ -82,7 +82,7 @@ class Cells:
         self._inside: dict[int, Array] = {}
 
     def inside(self, shifts: int) -> Array:
-        """Probability of each cell with x shifted; the moments of one shift are masses of the next ones."""
+        """Probability of each cell with x shifted; the moments of one shift are masses of the next shifts."""
         if shifts not in self._inside:
             shift = shifts * self.round.mu
             masses = _normal_masses(self._falling - shift)[::-1] + _normal_masses(self._rising - shift)
@@ -90,7 +90,7 @@ class Cells:
         return self._inside[shifts]
 
     def split(self, shifts: int) -> tuple[Array, float]:
-        """Masses on the cells' ends, keeping means.
+        """Masses on the cells' ends that keep each cell's mean.
 
         Also the variance that this rounding adds: a sixth of the squared step where the density is smooth, less
         where it sits at a lattice point.
@@ -112,7 +112,7 @@ class Cells:
 
 @functools.lru_cache(maxsize=1)
 def _cells(round: Round, step: float, cap: float) -> Cells:
-    """The same cells serve every shift, and every tilt that is tried."""
+    """Cached cells, which serve all shifts and tilts."""
     return Cells(round, step, cap)
 
 
@@ -149,21 +149,21 @@ class CappedSum:
     count: int
     cap: float
     low: float
-    """Below this sum there is no mass worth counting."""
+    """Smallest sum that is followed: there is no mass worth counting below it."""
     width: float
     points: int
     tilt: float = 0.0
     sharpen: bool = True
-    """Whether to take the variance that rounding added out again; it makes the masses ring near an atom."""
+    """Whether to remove the variance that rounding added; that makes the masses ring near an atom."""
 
     @property
     def step(self) -> float:
-        """Lattice spacing."""
+        """Spacing of the lattice."""
         return self.width / self.points
 
     @functools.cached_property
     def sums(self) -> Array:
-        """The values of R."""
+        """Values of R on the lattice."""
         start = int(np.floor(self.low / self.step))
         return self.step * (start + np.arange(self.points))
 
@@ -182,7 +182,7 @@ class CappedSum:
 
     @property
     def added_variance(self) -> float:
-        """Variance that rounding adds to one round."""
+        """Variance that rounding adds to each round."""
         return self._others[1]
 
     @property

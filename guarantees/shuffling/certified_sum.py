@@ -1,4 +1,4 @@
-"""Positive parts of sums of independent lattice variables: an FFT whose rounding and wrap-around are bounded."""
+"""Expected positive parts of sums of independent lattice variables, by an FFT with bounded rounding and wrap-around."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PER_LEVEL = 16 * UNIT
 """Relative error of one level of a transform: a complex product with a rounded root and two additions need 7 units."""
 MOST_POINTS = 2**20
 DEVIATIONS = 8.0
-"""How far the circle reaches to each side of the largest sum's mean; what lies beyond is bounded, not neglected."""
+"""Deviations that the circle reaches to each side of the largest sum's mean; the mass beyond is bounded."""
 FAINT = 1e-22
-"""Moduli of the spectrum below this are left out, and bounded."""
+"""Moduli of the spectrum below this are left out, and their effect bounded."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,7 +44,7 @@ class CertifiedSum:
 
     @cached_property
     def _reach(self) -> tuple[float, float]:
-        """How far below and above the mean of a sum it is followed: some deviations, and once the farthest value."""
+        """Distances below and above the mean up to which a sum is followed: some deviations, one farthest value."""
         values, mean = self.law.values, self.law.mean
         deviations = DEVIATIONS * self.law.deviation * np.sqrt(self.most)
         return deviations + mean - float(values[0]), deviations + float(values[-1]) - mean
@@ -63,17 +63,17 @@ class CertifiedSum:
 
     @cached_property
     def _log_moduli(self) -> Array:
-        """Of the transform of one copy, its error included: powers of them are exponentials."""
+        """Log moduli of the transform of one copy, error included, so that powers are exponentials."""
         return np.log(np.abs(self._one[0]) + self._slack)
 
     @cached_property
     def _slack(self) -> float:
-        """Error of any entry of a transform, relative to the sum of the moduli of what is transformed."""
+        """Error of any entry of a transform, relative to the sum of the input's moduli."""
         return PER_LEVEL * (np.log2(self._size) + 2)
 
     @cached_property
     def _moments(self) -> tuple[Array, Array]:
-        """Speeds and ``ln E e^(speed c)``."""
+        """Speeds and ``ln E e^(speed c)`` at them."""
         values = self.law.values
         usual = 1 / (self.law.deviation * np.sqrt(self.most))
         speeds = np.geomspace(0.5 * usual, max(60 * usual, 40 / self._reach[1]), 12)
@@ -89,7 +89,7 @@ class CertifiedSum:
         return np.min(reach * np.exp(np.minimum(copies * logs - speeds * end, 600.0)), axis=1)
 
     def _power(self, copies: int) -> _Spectrum:
-        """The spectrum of the sum: squaring by squaring z^n is wrong by at most 3 n units."""
+        """Spectrum of the sum: z^n by repeated squaring is wrong by at most 3 n units."""
         one, largest = self._one
         faint = FAINT ** (1 / copies)
         kept = max(int(np.searchsorted(-largest, -faint)), 2)
@@ -105,14 +105,14 @@ class CertifiedSum:
         return _Spectrum(values=values, errors=errors, rest=rest)
 
     def _window(self, copies: int) -> tuple[int, int]:
-        """First and last lattice index followed, about the mean and never beyond the largest sum."""
+        """First and last lattice index followed: around the mean and never beyond the largest sum."""
         below, above = self._reach
         bottom = int(np.floor(copies * self.law.mean / self.law.spacing - self._size * below / (below + above)))
         last = copies * (self.law.first + len(self.law.masses) - 1)
         return bottom, min(bottom + self._size - 1, last)
 
     def excess(self, copies: int, level: Array) -> Array:
-        """``E (S_n - level)^+`` at most, for each level."""
+        """Upper bound of ``E (S_n - level)^+`` for each level."""
         return self._excess(self._power(copies), copies, np.asarray(level, float))
 
     def _excess(self, found: _Spectrum, copies: int, level: Array) -> Array:
@@ -133,7 +133,7 @@ class CertifiedSum:
         return inside * (1 + 4 * UNIT * size) + missed + copies * self.law.excess
 
     def positive(self, copies: int) -> float:
-        """``E (S_n)^+`` at most: the spectrum against that of the ramp, without an inverse transform."""
+        """Upper bound of ``E (S_n)^+``: spectrum against the ramp's, without an inverse transform."""
         (bottom, top), found, size = self._window(copies), self._power(copies), self._size
         if bottom > 0 or top < 1 or len(found.values) > size // 64:
             return float(self._excess(found, copies, np.zeros(1))[0])

@@ -15,16 +15,16 @@ import numpy as np
 from guarantees.numerics.array import Array
 
 PER_SADDLE = 6
-"""Trapezoid points per saddle distance: the aliasing error is a factor exp(-12 pi)."""
+"""Trapezoid points per distance of the saddle from 0: the aliasing error is a factor exp(-12 pi)."""
 MOST_NODES = 384
-"""Where the integrand has not died out by then, it falls like a logarithm only: few rounds decide."""
+"""Most nodes; an integrand that has not decayed by then falls only like a logarithm: few rounds decide."""
 SMALL = 200.0
-"""Size of z up to which the transform is computed as its difference from 1, to spare T its round-off."""
+"""Size of z up to which the transform is computed as its difference from 1, which saves its digits from T."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Below:
-    """What the contour gives at one threshold. ``remainder`` is the last term kept, relative to the sum."""
+    """Result of the contour at one threshold; ``remainder`` is the last term kept, relative to the sum."""
 
     without: float
     with_record: float
@@ -78,7 +78,7 @@ class _Transform:
 
 
 def _turned(shift: Array, x: Array) -> Array:
-    """``exp(i shift x)`` for each shift and each place of an even grid: products of two roots' worth of them."""
+    """``exp(i shift x)`` for each shift and each point of an even grid, as products of few roots."""
     stride = math.isqrt(len(x)) + 1
     begins, steps = x[::stride], x[:stride] - x[0]
     coarse, fine = np.exp(1j * shift[:, None] * begins), np.exp(1j * shift[:, None] * steps)
@@ -86,7 +86,7 @@ def _turned(shift: Array, x: Array) -> Array:
 
 
 def _expm1(w: Array) -> Array:
-    """``e^w - 1`` for complex w, from half the angle: NumPy's takes half as long again."""
+    """``e^w - 1`` for complex w, from half the angle: faster than NumPy's by a third."""
     half = np.imag(w) / 2
     sine, cosine = np.sin(half), np.cos(half)
     more, turned = np.expm1(np.real(w)), 2 * sine**2
@@ -96,7 +96,7 @@ def _expm1(w: Array) -> Array:
 
 
 def _sums(values: Array, powers: Array) -> Array:
-    """The products of complex rows and real rows, summed; as a matrix product they would wake BLAS's threads."""
+    """Sums of products of complex rows and real rows; a matrix product would start BLAS's threads."""
     parts = [[np.einsum("zx,x->z", part, power) for power in powers] for part in (np.real(values), np.imag(values))]
     return np.array(parts[0]).T + 1j * np.array(parts[1]).T
 
@@ -131,7 +131,7 @@ def saddle_point(*, rounds: int, mu: float, threshold: float) -> float:
 
 
 def below_threshold(*, rounds: int, mu: float, threshold: float) -> Below:
-    """Probabilities of a loss at most ``threshold`` under that pair, and ``E S^-``.
+    """Probabilities under the pair of a loss at most ``threshold``, and ``E S^-``.
 
     ``E w(r_1) 1{S <= 0} = (1/2 pi i) int phi_1^(T-1) phi_w dz/z`` and ``E S^- = (1/2 pi i) int phi_1^T dz/z^2``
     on ``Re z = c``, c the saddle point. Errors are relative: about 1e-14 and ``remainder`` (estimated). The three

@@ -19,18 +19,18 @@ from guarantees.shuffling.stop_loss import ROUNDING, Kind, LatticeLaw, lattice_l
 FINENESS = 12.0
 """Lattice points in an upper deviation of one slot: the rounding adds about a thousandth to its variance."""
 WHOLE_FINENESS = 48.0
-"""Lattice points in a deviation of one slot need not be more: where it is mostly downward, sums hide the upper part."""
+"""Most lattice points in a deviation of one slot; if it is mostly downward, sums hide the upper part."""
 WIDEST, DEEPEST = 2**15, 2**13
 """Most lattice points of one slot, above and below 0: four times as many below lowered no delta by a thousandth."""
 TRIES = 5
 """Numbers n0 for which the main term is computed."""
 FEW = (32, 512)
-"""Up to so many copies a smaller circle will do."""
+"""Numbers of copies up to which a smaller circle suffices."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The free numbers of the theorem at which it is smallest, and what each of its terms adds to delta."""
+    """The theorem's free numbers at their best, and what each of its terms adds to delta."""
 
     delta: float
     cap: float
@@ -43,7 +43,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Displacement:
-    """The bound of delta at one epsilon for one kind of divergence, given a pool."""
+    """The bound of delta at one epsilon and for one kind of divergence, given a pool."""
 
     kind: Kind
     rounds: int
@@ -51,15 +51,15 @@ class Displacement:
     pool: Pool
     epsilon: float
     negligible: float = 1e-11
-    """What one slot's losses above the lattice may add to delta: the lattice reaches as far as that asks."""
+    """What one slot's losses above the lattice may add to delta; decides how far the lattice reaches."""
 
     @property
     def rest(self) -> int:
-        """``N``."""
+        """``N``: the number of slots outside the pool."""
         return self.rounds - self.pool.slots
 
     def stop_loss(self, tau: Array) -> Array:
-        """``H``."""
+        """``H``: the stop-loss function of the worst slot."""
         return worst_slot(self.kind, self.epsilon, self.noise_multiplier, tau)
 
     @cached_property
@@ -69,7 +69,7 @@ class Displacement:
 
     @cached_property
     def _reach(self) -> tuple[float, float, float, float]:
-        """The same, and the deviation to both sides."""
+        """Deviation to both sides, and the lowest and highest values of c* that matter."""
         mean, grid = -np.expm1(self.epsilon), np.geomspace(1e-4, 1e9, 1301)
         points = np.concatenate([-grid[::-1], [0.0], grid])
         spread = self.stop_loss(points) - np.maximum(mean - points, 0.0)
@@ -84,7 +84,7 @@ class Displacement:
 
     @cached_property
     def _law(self) -> LatticeLaw:
-        """c* on a lattice as wide as matters."""
+        """The law of c* on a lattice as wide as matters."""
         upper, low, high, whole = self._reach
         spacing = max(upper / FINENESS, whole / WHOLE_FINENESS, 1.25 * high / WIDEST)
         # clamping at a higher value is just as valid
@@ -96,7 +96,7 @@ class Displacement:
 
     @cached_property
     def _means(self) -> tuple[Array, Array]:
-        """Some numbers n, and ``g(n)``."""
+        """Some numbers n, and ``g`` at each."""
         counts = np.unique(np.geomspace(1, self.rest, 2 + int(4 * np.log(self.rest))).astype(int))
         sums = [CertifiedSum(self._law, most) for most in FEW if 4 * most < self.rest] + [self._sum]
         values = [next(one for one in sums if n <= one.most).positive(n) / n for n in counts.tolist()]
@@ -104,13 +104,13 @@ class Displacement:
         return counts, np.minimum.accumulate(values)
 
     def _mean(self, counts: Array) -> Array:
-        """``g`` at most: it falls, so the nearest known number below bounds it."""
+        """Upper bound of ``g`` at each count: it falls, so the nearest smaller number bounds it."""
         known, values = self._means
         return values[np.searchsorted(known, np.maximum(counts, 1), side="right") - 1]
 
     @cached_property
     def _majorant(self) -> tuple[Array, Array]:
-        """A non-decreasing concave function above ``G(n) = n g(n)``: its corners."""
+        """Corners of a non-decreasing concave function above ``G(n) = n g(n)``."""
         counts, values = self._means
         # up to the next known number G is at most n times the last known g
         x = np.concatenate([[0], counts, counts[1:]]).astype(float)
@@ -119,7 +119,7 @@ class Displacement:
         return upper_hull(x[order], np.maximum.accumulate(y[order]))
 
     def _layers(self, caps: Array) -> Array:
-        """``U`` for each cap: what weights above it add, per slot of the rest."""
+        """``U`` for each cap: the contribution of weights above it, per slot of the rest."""
         edges = caps[:, None] * np.geomspace(1.0, 1e3, 60)
         mass, width, (x, y) = self.pool.weights(np.log(edges)), np.diff(edges), self._majorant
         single = float(self._means[1][0])
@@ -129,7 +129,7 @@ class Displacement:
         return np.min(np.concatenate([0 * mass[:, :1], layers], axis=1) + mass * single, axis=1)
 
     def pool_stop_loss(self, tau: Array) -> Array:
-        """``S_a``: ``int (H_0 - E H_0' - tau h)^+`` at most, smallest over rho."""
+        """``S_a``: upper bound of ``int (H_0 - E H_0' - tau h)^+``, smallest over rho."""
         if self.pool.slots == 1:
             return self.stop_loss(tau)
         e = np.exp(self.epsilon)
@@ -142,7 +142,7 @@ class Displacement:
 
     @cached_property
     def _displaced(self) -> tuple[Array, Array, float]:
-        """Atoms and masses of ``a*``, and what lies above the last atom."""
+        """Atoms and masses of ``a*``, and the mass above the last atom."""
         if self.pool.slots == 1:
             return self._law.values, self._law.masses, self._law.excess
         far = np.geomspace(1e-3, 60.0, 80) * self._law.deviation
@@ -150,13 +150,13 @@ class Displacement:
         return dominating_atoms(points, self.pool_stop_loss(points))
 
     def _main(self, copies: int) -> float:
-        """``E (m a* + N cbar_n)^+``."""
+        """The main term, ``E (m a* + N cbar_n)^+``."""
         (values, masses, excess), m, scale = self._displaced, self.pool.slots, self.rest / copies
         return float(scale * (masses @ self._sum.excess(copies, -m * values / scale))) + m * excess
 
     @cached_property
     def _ends(self) -> tuple[Array, Array]:
-        """The last number of each interval on which the known ``g`` is constant, the known ones, and ``g`` there."""
+        """Last number of each interval on which the known ``g`` is constant, the known numbers, and ``g`` there."""
         known = self._means[0]
         ends = np.concatenate([[0], known, known - 1])
         return ends, self._mean(ends)
@@ -190,7 +190,7 @@ class Displacement:
         return sorted(found, key=lambda choice: choice.delta)
 
     def best(self, *, ceiling: float = np.inf) -> Choice | None:
-        """The theorem at the best of some caps, numbers and cuts; None where it says nothing below the ceiling."""
+        """The theorem at the best caps, numbers and cuts that were tried; None if it does not get below the ceiling."""
         found, mains = None, dict[int, float]()
         for guess in self._candidates():
             # the cheap terms alone are too much
@@ -208,12 +208,12 @@ class Displacement:
 
 
 def _round_number(value: float) -> int:
-    """Powers of 1.03, so that few different numbers are asked for."""
+    """The value rounded to a power of 1.03, so that few different numbers occur."""
     return max(1, int(1.03 ** np.floor(np.log(value) / np.log(1.03)))) if value > 1 else 1
 
 
 def upper_hull(x: Array, y: Array) -> tuple[Array, Array]:
-    """Corners of the least concave function above points; of points with equal x the last counts."""
+    """Corners of the least concave function above the points; of points with equal x the last counts."""
     keep: list[int] = []
     for i in range(len(x)):
         while keep and x[keep[-1]] == x[i]:
@@ -229,7 +229,7 @@ def _turns_up(x: Array, y: Array) -> bool:
 
 
 def dominating_atoms(points: Array, bound: Array) -> tuple[Array, Array, float]:
-    """Atoms and masses of a variable that dominates one with at most this stop-loss function, and its excess.
+    """Atoms and masses of a variable that dominates all with at most this stop-loss function, and its excess.
 
     Its stop-loss function is the largest convex one below the bound with slopes in [-1, 0]: the truth is such a one.
     """

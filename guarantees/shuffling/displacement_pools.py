@@ -1,4 +1,4 @@
-"""Pools of the displacement bound: the first slots, known through upper bounds of their own shuffle's profiles."""
+"""Pools for the displacement bound: the first slots, known through upper bounds of their own shuffle's profiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from guarantees.shuffling.barycentre import RATIOS, weight_excess
 from guarantees.shuffling.stop_loss import Kind
 
 DISTANCE: Mapping[Kind, float] = {"with_given_without": 1.0, "without_given_with": 1.0, "replacement": 2.0}
-"""How far apart the two versions of the record can be."""
+"""Largest distance between the two versions of the record."""
 OTHER: Mapping[Kind, Kind] = {
     "with_given_without": "without_given_with",
     "without_given_with": "with_given_without",
@@ -24,15 +24,15 @@ OTHER: Mapping[Kind, Kind] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Profile:
-    """An upper bound of a profile: values at some epsilons, joined linearly in e^eps, where the truth is convex."""
+    """Upper bound of a profile: values at some epsilons, joined linearly in e^eps, where the truth is convex."""
 
     mu: float
-    """Never above the profile of one release at this distance."""
+    """Distance of one release, whose profile is never below this one."""
     epsilons: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
     deltas: Array = dataclasses.field(default_factory=lambda: np.zeros(0))
 
     def __call__(self, epsilon: Array | float) -> Array:
-        """At any epsilons >= 0; constant beyond the last one given."""
+        """The bound at any epsilons >= 0; constant beyond the last one given."""
         e = np.asarray(epsilon, float)
         bound = gaussian_delta(e, self.mu)
         if len(self.epsilons):
@@ -40,14 +40,14 @@ class Profile:
         return bound
 
     def inverse(self, deltas: Array) -> Array:
-        """Epsilons, from a grid, at which the bound is at most each delta; the largest where it never is."""
+        """Smallest epsilons of a grid at which the bound is at most each delta; the largest one if there is none."""
         grid = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, 300) * (10 * self.mu + self.mu**2)])
         return grid[np.minimum(np.searchsorted(-self(grid), -deltas), len(grid) - 1)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Pool:
-    """The first ``slots`` slots and bounds of their shuffle's profiles, one for each kind."""
+    """The first ``slots`` slots with bounds of their shuffle's profiles, one for each kind."""
 
     slots: int
     profiles: Mapping[Kind, Profile]
@@ -61,11 +61,11 @@ class Pool:
 
     @property
     def weights(self) -> Profile:
-        """How far the weights exceed t times their mean, on average over the records, at ln t."""
+        """Average over the records of how far the weights exceed t times their mean, as a function of ln t."""
         return self.sharper or self.replaced
 
     def pair(self, kind: Kind, ratio: Array) -> Array:
-        """``int (H_0 - ratio H_0')^+`` at most: below ratio 1 the other direction tells."""
+        """Upper bound of ``int (H_0 - ratio H_0')^+``; below ratio 1 it is computed from the other direction."""
         ratio = np.asarray(ratio, float)
         upper = self.profiles[kind](np.log(np.maximum(ratio, 1.0)))
         inverse = 1 / np.clip(ratio, 1e-200, 1.0)
@@ -74,7 +74,7 @@ class Pool:
 
 
 def one_slot(noise_multiplier: float) -> Pool:
-    """A pool of the first slot alone: Gaussians at distance 1 or 2, and all of them about their barycentre."""
+    """The pool of only the first slot: Gaussians at distance 1 or 2, and all of them around their barycentre."""
     return Pool(
         slots=1,
         profiles={kind: Profile(mu=far / noise_multiplier) for kind, far in DISTANCE.items()},

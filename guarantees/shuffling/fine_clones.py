@@ -16,9 +16,9 @@ from guarantees.shuffling.certified_sum import CertifiedSum
 from guarantees.shuffling.stop_loss import LatticeLaw, clone_slot, lattice_law
 
 FINENESS = 16.0
-"""Lattice points in a standard deviation of one clone's c."""
+"""Lattice points per standard deviation of one clone's c."""
 RAREST = 1e-15
-"""Rarer clones are not tried: the rounding that a thinned law includes, over p, is then above 1."""
+"""Smallest clone probability tried: below it, the rounding in a thinned law, divided by p, exceeds 1."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,17 +33,17 @@ class FineClones:
     noise_multiplier: float
     probability: float
     distance: float = 1.0
-    """Of the record's two versions: 1 where one of them is zero, 2 for a replacement."""
+    """Distance of the record's two versions: 1 if one of them is zero, 2 for a replacement."""
 
     @property
     def additive(self) -> float:
-        """``(T - 1) p eta(p)``: what the clones cost, on each side."""
+        """``(T - 1) p eta(p)``: the additive cost of the clones, on each side."""
         far = gaussian_delta(-np.log(self.probability), 2 / self.noise_multiplier)
         near = gaussian_delta(-np.log(self.probability), self.distance / self.noise_multiplier)
         return float((self.rounds - 1) * self.probability * (far + near) / 2)
 
     def delta(self, epsilon: float) -> float:
-        """The theorem, rounding and lattice included."""
+        """Delta by the theorem, rounding and lattice included."""
         law = _clone(epsilon, self.distance, self.noise_multiplier).thinned(self.probability)
         found = CertifiedSum(law, self.rounds).positive(self.rounds) / (self.rounds * self.probability)
         return float(found + (1 + np.exp(epsilon)) * self.additive) * (1 + 1e-12)
@@ -51,7 +51,7 @@ class FineClones:
 
 @lru_cache(maxsize=4)
 def _clone(epsilon: float, distance: float, noise_multiplier: float) -> LatticeLaw:
-    """c of one clone on a lattice; it lies in [-2 e^eps, 2]."""
+    """Law of one clone's c on a lattice; c lies in [-2 e^eps, 2]."""
     low, mean = -2 * np.exp(epsilon), -np.expm1(epsilon)
 
     def stop_loss(tau: Array) -> Array:
@@ -65,14 +65,14 @@ def _clone(epsilon: float, distance: float, noise_multiplier: float) -> LatticeL
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class CloneSearch:
-    """The bounds at one epsilon over p: ``ln(1/p)`` lies past the privacy loss's z-th deviation."""
+    """Search over p for the best bound at one epsilon: ``ln(1/p)`` is the privacy loss's z-th deviation."""
 
     rounds: int
     noise_multiplier: float
     distance: float
     epsilon: float
     ceiling: float
-    """A p whose clones alone cost more is not followed."""
+    """Values of p whose clones alone cost more than this are skipped."""
     _known: dict[float, float] = dataclasses.field(default_factory=dict, repr=False)
 
     def _tried(self, p: float) -> float:
@@ -94,12 +94,12 @@ class CloneSearch:
 
     @property
     def rough(self) -> float:
-        """The smallest over a few p, or the ceiling."""
+        """Smallest bound over a few p, or the ceiling."""
         return min(self.ceiling, self._bound(self._rough))
 
     @cached_property
     def best(self) -> float:
-        """The smallest after a search about that p."""
+        """Smallest bound after a search around the best of those p."""
         best = self._rough
         for width in (0.4, 0.2, 0.1, 0.05):
             best = min((best, best - width, best + width), key=self._bound)

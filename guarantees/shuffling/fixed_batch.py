@@ -1,4 +1,4 @@
-"""Shuffled fixed-size batches: the pair of [chua2024], computed. What one shuffled epoch leaks at least."""
+"""Shuffled fixed-size batches: numerics of the pair of [chua2024], a lower bound on what one shuffled epoch leaks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from guarantees.trade_off import TradeOff
 
 T = TypeVar("T")
 Rates = Callable[[Point], tuple[float, float]]
-"""The rates above and below a threshold on one side."""
+"""Function of a point that gives the rates above and below its threshold on one side."""
 FARTHEST = 60.0
 """Losses beyond this are treated as never happening."""
 CLOSE = 1e-4
-"""How near, in normal quantiles, a threshold comes to its level; the curve's error is this squared."""
+"""How near, in normal quantiles, a threshold must come to its level; the curve's error is this squared."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,12 +43,12 @@ class FixedBatchLaw(LossLaw):
     rounds: int
     noise_multiplier: float
     error: float = 1e-7
-    """Estimated: each threshold's own estimate is held against it, and refused beyond."""
+    """Estimated error: each threshold's own estimate is compared with it, and refused beyond."""
     _points: dict[float, Point] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def certificate(self) -> Certificate:
-        """Nothing is proved by the curve itself: ``fixed_batch_bracket`` proves single deltas."""
+        """An estimate only; ``fixed_batch_bracket`` proves single deltas."""
         return Certificate(
             proved="nothing by itself; fixed_batch_bracket encloses any one delta",
             estimated="contour integrals that keep their identity, and lattices; quadrature agrees to about 1e-8",
@@ -57,11 +57,11 @@ class FixedBatchLaw(LossLaw):
 
     @property
     def support(self) -> tuple[float, float]:
-        """No loss is the largest or the smallest, whichever ones are computed."""
+        """The unbounded range of losses, although only some are computed."""
         return -np.inf, np.inf
 
     def point(self, threshold: float) -> Point:
-        """The tails at one threshold, from the cache or computed."""
+        """Tails at one threshold, cached."""
         if abs(threshold) > FARTHEST:
             above = 0.0 if threshold > 0 else 1.0
             return Point(
@@ -79,11 +79,11 @@ class FixedBatchLaw(LossLaw):
         return self._points[threshold]
 
     def largest_error(self) -> float:
-        """The largest estimate among the thresholds that were computed; at most ``error``."""
+        """Largest estimated error among the thresholds computed; at most ``error``."""
         return max((point.error for point in self._points.values()), default=self.error)
 
     def tails(self, threshold: Array) -> Tails:
-        """One contour integral or lattice per threshold."""
+        """Tails by one contour integral or lattice per threshold."""
         t = np.asarray(threshold, float)
         points = (self.point(float(value)) for value in t.ravel())
         return four(lambda *rates: np.array(rates, float).reshape(t.shape), *points)
@@ -93,13 +93,13 @@ class FixedBatchLaw(LossLaw):
         return SplineLaw(self, spacing=0.25, probes=8)
 
     def walked(self, way: tuple[float, ...], walk: Callable[[], T]) -> T:
-        """With the thresholds of the same walk in an earlier process known, where that kept them."""
+        """The walk's result; where laws are cached, its thresholds are known from an earlier process."""
         known = kept("points of fixed batches", (self, way), lambda: self._visited(walk), holds=_are_points)
         self._points.update({float(threshold): Point(*map(float, point)) for threshold, *point in known})
         return walk()
 
     def _visited(self, walk: Callable[[], Any]) -> Array:
-        """Every threshold that the walk comes by, with its tails and its error: one row for each."""
+        """All thresholds that the walk visits, with tails and error, one row each."""
         before = dict(self._points)
         self._points.clear()
         walk()
@@ -113,15 +113,15 @@ class FixedBatchLaw(LossLaw):
         return self._spline
 
     def compose(self, times: int) -> LossLaw:
-        """Independently shuffled epochs, through a spline: composition needs a hundred thousand thresholds."""
+        """Law of independently shuffled epochs, from a spline: composition needs a hundred thousand thresholds."""
         return self if times == 1 else composed_law([(SplineLaw(self), times)])
 
     def threshold(self, alpha: Array) -> Array:
-        """Secant steps in normal quantiles between the thresholds known so far."""
+        """Threshold at a level, by secant steps in normal quantiles between known thresholds."""
         return self._search(np.asarray(alpha, float), lambda p: (p.without_above, p.without_below))
 
     def reversed_threshold(self, alpha: Array) -> Array:
-        """The same for the exchanged pair: the threshold on the negated loss."""
+        """Threshold of the exchanged pair: on the negated loss."""
         found = self._search(1 - np.asarray(alpha, float), lambda p: (p.with_above, p.with_below))
         return -found
 
@@ -133,7 +133,7 @@ class FixedBatchLaw(LossLaw):
         return found
 
     def _one(self, alpha: float, rates: Rates) -> float:
-        """Threshold whose rate above is about ``alpha``: through the nearest known ones, halving now and then."""
+        """Threshold whose rate above is about ``alpha``: through the nearest known ones, sometimes by halving."""
 
         def quantile(threshold: float) -> float:
             above, below = rates(self.point(threshold))
@@ -150,14 +150,14 @@ class FixedBatchLaw(LossLaw):
         return high
 
     def _between(self, quantile: Callable[[float], float], goal: float) -> float:
-        """The threshold at a quantile, by a polynomial through the five known ones that are nearest to it."""
+        """Threshold at a quantile, by a polynomial through the five nearest known ones."""
         known = {round(quantile(t), 6): t for t in self._points}
         nearest = sorted(known, key=lambda value: abs(value - goal))[:5]
         weights = [np.prod([(goal - b) / (a - b) for b in nearest if b != a]) for a in nearest]
         return float(np.dot(weights, [known[value] for value in nearest]))
 
     def _start(self, quantile: Callable[[float], float], goal: float) -> tuple[float, float]:
-        """Known thresholds on both sides of the goal, found by stepping outwards if need be."""
+        """Known thresholds on both sides of the goal, found by stepping outwards if necessary."""
         known = sorted(self._points) or [0.0]
         below = [t for t in known if quantile(t) <= goal]
         above = [t for t in known if quantile(t) > goal]
@@ -170,7 +170,7 @@ class FixedBatchLaw(LossLaw):
 
 
 def _are_points(rows: Array) -> bool:
-    """Whether these can be thresholds with their tails: probabilities that sum to 1 and fall as a pair's do."""
+    """Whether rows can be thresholds with tails: probabilities that sum to 1 and fall as a pair's do."""
     if rows.ndim != 2 or rows.shape[1] != 6 or not np.isfinite(rows).all():
         return False
     t, above0, below0, above1, below1, error = rows.T
@@ -180,7 +180,7 @@ def _are_points(rows: Array) -> bool:
 
 @checked
 def fixed_batch_shuffle(*, rounds: Count, noise_multiplier: float) -> Claim:
-    """What one epoch of shuffled fixed-size batches leaks at least, by numerics. [chua2024, equations 1 and 2]
+    """A lower bound on what one epoch of shuffled fixed-size batches leaks. [chua2024, equations 1 and 2]
 
     Data set: every other record at -1, the record at +1 ('with') or zeroed out ('without'); the batches without it
     sum to -b and betray where it is. A lower bound on the leak, and not the worst case that [conjecture 3.2] takes it

@@ -1,4 +1,4 @@
-"""Fixed-size batches: what deterministic order promises and what one simple event betrays under shuffling."""
+"""Fixed-size batches: the promise of a deterministic order, and a simple event that leaks under shuffling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from guarantees.trade_off import TradeOff
 
 @checked
 def deterministic_batches(*, noise_multiplier: AboveZero, group: Count = 1) -> Claim:
-    """One epoch in a fixed order: each record meets one batch, hence one Gaussian step. [chua2024, proposition 3.1]
+    """One epoch in a fixed order: each record is in one batch, so one Gaussian step. [chua2024, proposition 3.1]
 
     ``delta(eps) = Phi(1/(2s) - s eps) - e^eps Phi(-1/(2s) - s eps)``. Shuffling never does worse [theorem 4.1].
     If ``group`` records may differ they do most in one batch, where their gradients add: 1/s becomes group/s.
@@ -48,7 +48,7 @@ def deterministic_batches(*, noise_multiplier: AboveZero, group: Count = 1) -> C
 
 @checked
 def fixed_batch_event(*, rounds: Count, noise_multiplier: AboveZero, cut_step: float = 0.01) -> Claim:
-    """What the event 'some batch sum exceeds C' reveals about shuffled fixed batches. [chua2024]
+    """The leak of the event 'some batch sum exceeds C' for shuffled fixed batches. [chua2024]
 
     ``P_S(max > C) = 1 - Phi((C-2)/s) Phi(C/s)^(T-1)`` with the record, ``Q_S`` with 1 for 2 without it; its delta
     is ``max_C P_S(E_C) - e^eps Q_S(E_C)``. [chua2024, equation 3]

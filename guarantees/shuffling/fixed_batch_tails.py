@@ -10,13 +10,13 @@ from guarantees.shuffling.capped_lognormal_sums import CappedSum, Round
 from guarantees.shuffling.contour import Below, below_threshold, saddle_point
 
 FEW_ROUNDS = 12
-"""Up to here a plain lattice beats the contour integral, whose integrand then decays slowly..."""
+"""Rounds up to which a plain lattice beats the contour integral, whose integrand then decays slowly..."""
 FINE = 1e-8
-"""Estimated error with which a method's answer is taken at once."""
+"""Estimated error at which a method's answer is accepted at once."""
 STEEPEST = 2000.0
-"""Tilts beyond this overflow: a round pulls down by up to 1/4."""
+"""Largest tilt that does not overflow: a round lowers the sum by up to 1/4."""
 SMALL_SHIFT = 0.1
-"""...unless a round says so little that the sum is nearly normal."""
+"""...unless a round reveals so little that the sum is nearly normal."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Point:
 
 
 def few_rounds(round: Round, rounds: int) -> Point:
-    """Condition on all rounds but one, in closed form; another round above the cap decides for 'above'.
+    """Tails for few rounds: condition on all rounds but one; another round above the cap decides for 'above'.
 
     No other round can bring the sum below zero once one has ``r^2 - r > (T-1)/4``.
     """
@@ -53,7 +53,7 @@ def few_rounds(round: Round, rounds: int) -> Point:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """Tails from the split by large rounds: without and with the record, and about what was left out of each."""
+    """Tails from the split by large rounds, without and with the record, and roughly what each leaves out."""
 
     above: list[float]
     below: list[float]
@@ -61,17 +61,17 @@ class Split:
 
     @property
     def share(self) -> float:
-        """What was left out, relative to the smaller tail above."""
+        """What is left out, relative to the smaller tail above."""
         return self.missing / max(min(self.above), 1e-300)
 
     @property
     def error(self) -> float:
-        """Estimated, of either delta: what was left out, and the lattice."""
+        """Estimated error of either delta: what is left out, and the lattice."""
         return self.missing + min(1e-6 * self.above[1], FINE)
 
 
 def split_by_large(round: Round, rounds: int, *, most: float = np.inf) -> Split | None:
-    """Tails where large rounds are few; None where they are not, or where more than ``most`` would surely be missing.
+    """Tails if large rounds are few; None if they are not, or if more than ``most`` would surely be missing.
 
     With R the sum of the capped rounds. Above: the special round alone, ``sum P(R) P_k(r^2 - r > -R)``; exactly one
     other above the cap, ``(T-1) sum P_k(R) P_0(r^2 - r > max(-R, cap))``. Below: the opposite of each. Left out: two
@@ -102,7 +102,7 @@ def split_by_large(round: Round, rounds: int, *, most: float = np.inf) -> Split 
 
 
 def _capped_law(round: Round, rounds: int, distance: float, jump: float) -> CappedSum:
-    """The others' sum around its mean ``-distance``, tilted upwards as far as the lattice's precision allows."""
+    """Sum of the other rounds around its mean ``-distance``, tilted upwards as far as precision allows."""
     cap = (1 + np.sqrt(1 + 4 * jump)) / 2
     deviation = np.sqrt(rounds * round.capped_square())
     low = -distance - 12 * deviation - 0.5
@@ -120,7 +120,7 @@ def downward_tilt(rounds: int, mu: float, threshold: float, low: float) -> float
 
 
 def tilted_lattice(round: Round, rounds: int, threshold: float, points: int) -> Point:
-    """Condition on all rounds but one, on a lattice tilted so that sums at or below zero are typical.
+    """Tails by conditioning on all rounds but one, on a lattice tilted so that sums at or below zero are typical.
 
     No sum of the others above 1/4 can be brought back to zero, so the lattice need not hold larger ones. The error is
     estimated from a lattice half as fine: it falls by more than half each time.

@@ -1,4 +1,4 @@
-"""A proven guarantee for shuffled fixed-size batches: what every bound known to us promises together."""
+"""A proven guarantee for shuffled fixed-size batches: the best of all bounds known to us."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from guarantees.shuffling.stop_loss import Kind
 from guarantees.trade_off import TradeOff
 
 ROUND_OFF = 1e-12
-"""Of the few additions after the bounded ones, relative; also of ndtr far beyond what was seen."""
+"""Relative error of the few additions after the bounded ones, and of ndtr (far more than was seen)."""
 NEXT_TO_ZERO = 1e-3
-"""Epsilons up to this are also held to the total variation."""
+"""Epsilons up to this are also bounded by the total variation."""
 TABLE_POINTS = 30
 TABLE_END = 1e-9
 WIDEST, TABLE_HALVINGS = 256.0, 7
@@ -38,7 +38,7 @@ PROVED = (
 @hands_on("table", "vertices")
 @dataclasses.dataclass(frozen=True, eq=False)
 class UpperLaw(LossLaw):
-    """A promise known through its profile in both directions: each threshold gives one line below the curve.
+    """A promise known by its profile in both directions: each threshold gives one line below the curve.
 
     At a threshold t >= 0 the line is ``1 - delta(t) - e^t a``, at t < 0 it is ``e^t (1 - delta'(-t) - a)`` with the
     other direction's delta': all mass of the pair that it belongs to is at infinite loss or at 0. Levels are answered
@@ -50,11 +50,11 @@ class UpperLaw(LossLaw):
 
     @property
     def certificate(self) -> Certificate:
-        """One-sided: every line is a proven promise, and no leak is claimed."""
+        """A one-sided certificate: every line is a proven promise, and no leak is claimed."""
         return _one_sided(self)
 
     def delta(self, epsilon: float, kind: Kind) -> float:
-        """The smallest bound at one epsilon >= 0, and never above the total variation, which has no direction.
+        """The smallest bound at one epsilon >= 0, never above the total variation, which has no direction.
 
         The total variation takes seconds: where the bound is faint already it is not asked, nor in its own direction
         but next to 0, where the search for the best bound may end a little above it.
@@ -65,7 +65,7 @@ class UpperLaw(LossLaw):
         return min(found, self.bound.delta("with_given_without", 0.0))
 
     def tails(self, threshold: Array) -> Tails:
-        """See the class: one line per threshold."""
+        """Tails whose line is the one of this threshold, as the class says."""
         t = np.asarray(threshold, float)
         upper = t >= 0
 
@@ -82,11 +82,11 @@ class UpperLaw(LossLaw):
         )
 
     def far_delta(self, epsilon: Array) -> Array:
-        """The bound itself."""
+        """The smallest bound, as at any epsilon."""
         return self.tails(epsilon).with_above
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The other direction's bound."""
+        """The smallest bound in the other direction."""
         return self.tails(-epsilon).without_below
 
     @cached_property
@@ -106,26 +106,26 @@ class UpperLaw(LossLaw):
 
     @property
     def tabled(self) -> LossLaw:
-        """The table."""
+        """The table of the curve."""
         return self.table
 
     def threshold(self, alpha: Array) -> Array:
-        """Of the lines at the table's losses, the highest at each level. Any line would be valid."""
+        """The highest line at each level among those at the table's losses; any line would be valid."""
         losses = self.table.losses
         return losses[_highest(alpha, losses, self.tails(losses))]
 
     def reversed_threshold(self, alpha: Array) -> Array:
-        """The same for the exchanged pair."""
+        """The highest line at each level for the exchanged pair."""
         losses = -self.table.losses
         return losses[_highest(alpha, losses, exchanged(self.tails(-losses)))]
 
     def compose(self, times: int) -> LossLaw:
-        """Independently shuffled epochs: the table's pair leaks all that the promise allows, also when composed."""
+        """Composition of independently shuffled epochs: the table's pair leaks all that the promise allows."""
         return self if times == 1 else composed_law([(self.table, times)])
 
 
 def _highest(alpha: Array, losses: Array, tails: Tails) -> Array:
-    """Which line ``with_below + e^loss (without_above - a)`` is highest: their maximum is convex, whatever the deltas.
+    """Which line ``with_below + e^loss (without_above - a)`` is highest: their maximum is always convex.
 
     The table's own curve is higher still where neighbours lower its value at 0; no line has that value.
     """

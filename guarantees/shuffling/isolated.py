@@ -1,4 +1,4 @@
-"""Random shuffling seen by an adversary who has subtracted everybody else: the 0/1 pair of [vandijk2026; ertan2026]."""
+"""Random shuffling against an adversary who has subtracted all other records: the pair of [vandijk2026; ertan2026]."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ OBSERVATION = (
     "by 1/noise_multiplier with it"
 )
 SMALLEST = 1e-300
-"""Likelihood ratios below this are not followed."""
+"""Smallest likelihood ratio that is followed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class IsolatedShuffleLaw(LossLaw):
-    """The loss ``ln L``, L the mean of ``rounds`` lognormals of mean 1, on windows computed when first asked for.
+    """The loss ``ln L``, L the mean of ``rounds`` lognormals of mean 1, on windows computed on first use.
 
     Each window is a lattice law that dominates the truth, so every delta errs upwards; ``bracket`` brackets it.
     Ratios up to 1 are counted from below, larger ones from above, so that small tails keep their relative precision.
@@ -48,7 +48,7 @@ class IsolatedShuffleLaw(LossLaw):
 
     @property
     def _width(self) -> float:
-        """How far from 1 the nearest windows reach."""
+        """Distance from 1 that the nearest windows reach."""
         return min(12 * self.deviation, 1.0)
 
     def _points(self, place: int) -> int:
@@ -118,7 +118,7 @@ class IsolatedShuffleLaw(LossLaw):
         ]
 
     def _rates(self, ratio: Array) -> tuple[Array, Array]:
-        """Below 1: the rates at or below each ratio, without and with the record; from 1 on: the rates above."""
+        """Rates without and with the record: at or below each ratio if it is below 1, else above it."""
         rates = np.zeros((2, len(ratio)))
         for window, upper, index in self._groups(ratio):
             rates[:, index] = window.above(ratio[index]) if upper else window.below(ratio[index])
@@ -126,7 +126,7 @@ class IsolatedShuffleLaw(LossLaw):
 
     @cached_property
     def _checked(self) -> float:
-        """How far the two windows that meet at 1 disagree; refused if by more than their proven errors."""
+        """Disagreement of the two windows that meet at 1; refused if larger than their proven errors."""
         one = np.ones(1)
         lower, upper = self._window(False, 0), self._window(True, 0)
         below, above = lower.below(one)[0][0], upper.above(one)[0][0]
@@ -141,7 +141,7 @@ class IsolatedShuffleLaw(LossLaw):
         return parity
 
     def tails(self, threshold: Array) -> Tails:
-        """Sums over the lattice points below 1 from below, above 1 from above; each complement is one minus."""
+        """Tails as sums over lattice points: from below under ratio 1, from above over it; the rest by complement."""
         t = np.asarray(threshold, float)
         flat = np.atleast_1d(t).ravel()
         self._checked  # noqa: B018
@@ -161,7 +161,7 @@ class IsolatedShuffleLaw(LossLaw):
         )
 
     def _single_round(self, loss: Array) -> Array:
-        """Delta of a single round, which dominates: all that is known beyond the last window (below 1e-27)."""
+        """Delta of a single round, which is a bound: all that is known beyond the last window (below 1e-27)."""
         s = self.noise_multiplier
         z = s * np.minimum(loss, 1e5) + 0.5 / s
         return np.maximum(ndtr(1 / s - z) - np.exp(np.minimum(loss, 1e5) + log_ndtr(-z)), 0.0)
@@ -192,7 +192,7 @@ class IsolatedShuffleLaw(LossLaw):
 
     @property
     def error(self) -> float:
-        """Bound of the error of every delta: what the lattice may add, proven, and round-off, estimated."""
+        """Bound of every delta's error: what the lattice may add, proven, and round-off, estimated."""
         return self._worst
 
     @cached_property
@@ -215,12 +215,12 @@ class IsolatedShuffleLaw(LossLaw):
         return worst
 
     def threshold(self, alpha: Array) -> Array:
-        """By root search."""
+        """Threshold by root search."""
         return invert(self.tails, alpha, start=min(1.0, 10 * self.deviation))
 
     @property
     def certificate(self) -> Certificate:
-        """The curve is on or below the truth by construction, that of ``leaked`` on or above it."""
+        """The proven sides: the curve is on or below the truth by construction, that of ``leaked`` on or above it."""
         return Certificate(
             proved="rounding each round onto a lattice keeps its mean, so every delta is at least the truth",
             estimated="FFT round-off and wrap-around",
@@ -267,7 +267,7 @@ def _single_epoch(rounds: int, noise_multiplier: float) -> IsolatedShuffleLaw:
 
 @checked
 def isolated_shuffle(*, rounds: int, noise_multiplier: float, epochs: Count = 1) -> Claim:
-    """Shuffling for one record with all others subtracted, by exact numerics. [vandijk2026, section 3; ertan2026]
+    """Exact numerics of shuffling for one record with all others subtracted. [vandijk2026, section 3; ertan2026]
 
     H0: N(0,1)^M; H1: one uniform coordinate shifted by 1/sigma; ``L = mean exp(x_j/sigma - 1/(2 sigma^2))``;
     ``TV = E0 (1 - L)^+``. The curve errs towards less privacy, by at most ``error``.

@@ -1,4 +1,4 @@
-"""What the 0/1 pair surely leaks: a law below every delta of its lattice windows, less their proven gaps."""
+"""A proven lower bound on the leak of the 0/1 pair: deltas of its lattice windows less their proven gaps."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from guarantees.numerics.array import Array
 from guarantees.shuffling.lognormal_lattice import Window
 
 POINTS = 1024
-"""Points at which a window is read: its chords then lie above its tangents by less than a per cent of delta."""
+"""Points at which a window is read; its chords are then less than a per cent of delta above its tangents."""
 BLOCK = 16
 """Neighbouring cells that share one gap."""
 SMALLEST = 1e-12
-"""Below this delta nothing is said to leak."""
+"""Deltas below this are treated as no leak."""
 
 Reading = tuple[Window, float, float]
-"""A window, and the ratios between which it is read, the one nearer to 1 first."""
+"""A window with the two ratios between which it is read, the one nearer to 1 first."""
 
 
 def leaked_law(above: Iterable[Reading], below: Iterable[Reading]) -> DiscreteLaw:
-    """The pair whose deltas join points under the truth, from the windows above and below a ratio of 1.
+    """Law of a pair whose deltas join points below the truth, from the windows above and below a ratio of 1.
 
     On each cell the truth is at least the window's convex profile less its gap there. The profile lies above its two
     tangents, so both ends are lowered by the height of the chord over these, and by the gap.
@@ -35,7 +35,7 @@ def leaked_law(above: Iterable[Reading], below: Iterable[Reading]) -> DiscreteLa
 
 
 def _half(readings: Iterable[Reading], *, upper: bool) -> HalfProfile:
-    """One direction: epsilon is the logarithm of the ratio above 1, and of one over it below."""
+    """Epsilons and deltas of one direction: epsilon is ln(ratio) above 1 and ln(1/ratio) below."""
     epsilon, delta = np.zeros(1), np.ones(1)
     for window, begin, end in readings:
         near = begin == 1

@@ -20,19 +20,19 @@ from guarantees.numerics.powers import running_sums
 from guarantees.shuffling.tilting import Cumulants
 
 FARTHEST = 11.0
-"""Normal deviation, beyond the shift of the record, of rounds that are treated as never happening (1e-28)."""
+"""Normal deviation beyond the record's shift from which rounds are treated as never happening (1e-28)."""
 FINE_CELLS = 2**19
-"""Cells of one round before the lattice is coarsened; after each half as many, its spacing doubles."""
+"""Cells of one round before the lattice coarsens; after each half as many, its spacing doubles."""
 EXTENDED = 3000
-"""More rounds than this are transformed in extended precision."""
+"""Number of rounds above which transforms use extended precision."""
 RARE = 1e-5
-"""Expected number of large rounds up to which they are counted apart."""
+"""Expected number of large rounds up to which they are counted separately."""
 UNIT = 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True)
 class Bracket:
-    """One delta from both sides. ``lower`` and ``upper`` are proved but for round-off, which is estimated."""
+    """One delta bracketed: ``lower`` and ``upper`` are proved but for round-off, which is estimated."""
 
     lower: float
     upper: float
@@ -54,7 +54,7 @@ class OneRound:
 
 
 def _edges(first: int, last: int) -> Array:
-    """Lattice points between which cells lie: all of them at first, then ever fewer."""
+    """Lattice points between which cells lie: all of them at first, then fewer and fewer."""
     fine = min(last, first + FINE_CELLS)
     parts, at, stride = [np.array([0] if first > 0 else [], np.int64), np.arange(first, fine + 1)], fine, 2
     while at < last:
@@ -68,7 +68,7 @@ def _edges(first: int, last: int) -> Array:
 
 
 def one_round(noise_multiplier: float, step: float, top: float) -> OneRound:
-    """The lattice law of one round that is at most ``top`` (moved to the lattice); larger ones are left out."""
+    """The lattice law of one round that is at most ``top`` (moved to the lattice); larger rounds are left out."""
     last = max(1, int(np.ceil(top / step)))
     # nothing lies 38 deviations below the median
     first = int(np.exp((-38 - 0.5 / noise_multiplier) / noise_multiplier) / step) if last > FINE_CELLS else 0
@@ -119,7 +119,7 @@ class _Spectrum:
         return _Spectrum(held, np.log(real**2 + imaginary**2) / 2, np.arctan2(imaginary, real))
 
     def power(self, times: int) -> Array:
-        """The transform to a power, at most that which was named."""
+        """The transform to a power, at most the ``times`` of its construction."""
         power = np.zeros(len(self.held), complex)
         turn = np.remainder(times * self.phase, 2 * np.arctan2(self.phase.dtype.type(0), -1))
         power[self.held] = np.exp((times * self.height).astype(float) + 1j * turn.astype(float))
@@ -133,7 +133,7 @@ def _require_kept(found: float, due: float, what: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Jumps:
-    """Sums with one or two rounds above ``cut``, each number of them with its own transform."""
+    """Sums with one or two rounds above ``cut``, with one transform for each number of them."""
 
     cut: float
     rounds: int
@@ -141,7 +141,7 @@ class Jumps:
     """Bound of the probability, with the record, of the sums that are left out."""
 
     def masses(self, one: OneRound, points: int, start: int) -> Array:
-        """P(S = point, one or two jumps): relative to their own probability the round-off is small."""
+        """P(S = point, one or two jumps), with small round-off relative to their own probability."""
         step = one.top / one.index[-1]
         larger = one.index * step > self.cut
         rate = float(one.masses[larger].sum())
@@ -169,12 +169,12 @@ class Window:
     rounds: int
     noise_multiplier: float
     low: float
-    """Below this there is no mass worth counting (or nothing at all: zero)."""
+    """No mass below this is worth counting (0: there is none)."""
     high: float
     target: float
     points: int
     jumps_above: float | None = None
-    """From this ratio on, all that is asked lies above; only then can large rounds be counted apart."""
+    """Ratio above which everything asked for lies; only then are large rounds counted separately."""
 
     @property
     def step(self) -> float:
@@ -215,18 +215,18 @@ class Window:
 
     @staticmethod
     def _jumps_alone(begin: float) -> float:
-        """From this ratio on, somewhat before they are asked for, nothing but jumps is left."""
+        """Ratio from which only jumps are left, somewhat before ``begin``."""
         return 1 + 0.9 * (begin - 1)
 
     @cached_property
     def _raised(self) -> float:
-        """What ``excess`` counts although it may not be there: at infinite loss, or left out of the jumps."""
+        """Mass that ``excess`` counts although it may not be there: at infinite loss, or left out of the jumps."""
         far = self._larger[1] if self._round.top < self.rounds * self.high else 0.0
         return far if far or self.jumps is None else self.jumps.left_out
 
     @cached_property
     def jumps(self) -> Jumps | None:
-        """Large rounds counted apart, where they are so rare that round-off would hide them."""
+        """Large rounds counted separately, if they are so rare that round-off would hide them."""
         begin = self.jumps_above
         if begin is None:
             return None
@@ -258,13 +258,13 @@ class Window:
         return found, centre, guess + np.log(scale)
 
     def _log_factor(self, place: Array) -> Array:
-        """Logarithm of what a tilted mass at these lattice points is multiplied by."""
+        """Logarithm of the factor that undoes the tilt of the masses at these lattice points."""
         _, centre, scale = self._tilted
         return self.rounds * scale - self._tilt * self.step * (place - float(self.rounds * centre))
 
     @cached_property
     def empty(self) -> bool:
-        """Whether even 'every round lies below the window's top' has a probability below 1e-290."""
+        """Whether 'every round lies below the window's top' has a probability below 1e-290."""
         top = self.noise_multiplier * np.log(self.rounds * self.high) + 0.5 / self.noise_multiplier
         return bool(self.rounds * log_ndtr(top) < -667) or not self._round.masses.any()
 
@@ -328,7 +328,7 @@ class Window:
         return with_record - np.asarray(ratio) * without
 
     def roundoff(self, ratio: float) -> float:
-        """Estimated absolute error of the tails at a ratio: the FFT's, untilted, and that of the closed forms."""
+        """Estimated absolute error of the tails at a ratio, from the FFT after untilting and from the closed forms."""
         if self.empty:
             return 0.0
         if self.jumps is not None:
@@ -358,7 +358,7 @@ class Window:
         return float(found + (self._raised if high > 1 or self.high > 1 else 0.0))
 
     def _local_gap(self, low: float, high: float, exponent: float) -> float:
-        """Roundings below Bernstein's bound for probability 2 e^-exponent, where L is near; and all larger ones."""
+        """Roundings below Bernstein's bound for probability 2 e^-exponent, if L is near; and all larger ones."""
         rounding, largest = self._round.rounding / self.rounds, self._round.largest / (3 * self.rounds)
         reach = 1.001 * exponent * (largest + np.sqrt(largest**2 + 2 * rounding / exponent))
         begins = self.low if self.jumps is None else self._jumps_alone(self.jumps_above or 1.0)

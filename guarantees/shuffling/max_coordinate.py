@@ -1,4 +1,4 @@
-"""The test that looks only at the largest coordinate: a curve above the truth, in closed form."""
+"""The test that looks only at the largest coordinate: a closed-form curve above the truth."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
 FARTHEST_CUT = 45.0
-"""In deviations of the noise: a normal is larger with probability 1e-441."""
+"""Largest cut in deviations of the noise: a normal is larger with probability 1e-441."""
 RARE = 1e-11
-"""A maximum that is exceeded less often is exceeded by one coordinate alone, up to this share."""
+"""If the maximum is exceeded less often than this, it is by one coordinate alone, up to this share."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class LargestCoordinateLaw(LossLaw):
 
     @property
     def certificate(self) -> Certificate | None:
-        """A closed form; but with a shift or few cuts on the other side, only that the maximum leaks this much."""
+        """A closed form; with a shift or few cuts on the other side, only a proof that the maximum leaks this much."""
         if self.without_shift == 0 and self.cut_step == 0:
             return None
         return Certificate(
@@ -48,7 +48,7 @@ class LargestCoordinateLaw(LossLaw):
         )
 
     def defect(self) -> float:
-        """Examined at a few thresholds."""
+        """Defect seen at a few thresholds."""
         return defect_at(self)
 
     def _log_below(self, cut: Array, shift: float) -> Array:
@@ -57,7 +57,7 @@ class LargestCoordinateLaw(LossLaw):
         return log_ndtr(cut - shift) + others
 
     def _log_above(self, cut: Array, shift: float) -> Array:
-        """``ln P(max > cut)``, also where the probability underflows: there it is the sum of all coordinates' own."""
+        """``ln P(max > cut)``; where the probability underflows, from the sum over all coordinates."""
         below = self._log_below(cut, shift)
         each = log_ndtr(shift - cut)
         if self.rounds > 1:
@@ -66,7 +66,7 @@ class LargestCoordinateLaw(LossLaw):
             return np.where(below > -RARE, each, np.log(-np.expm1(below)))
 
     def _log_density(self, cut: Array, shift: float) -> Array:
-        """Log density of the maximum but for ``(M-1) ln Phi(cut)``: one hazard per coordinate, the shifted apart."""
+        """Log density of the maximum without ``(M-1) ln Phi(cut)``: one hazard per coordinate, the shifted apart."""
         own = -((cut - shift) ** 2) / 2
         if self.rounds > 1:
             others = np.log(float(self.rounds - 1)) - cut**2 / 2 - log_ndtr(cut) + log_ndtr(cut - shift)
@@ -128,13 +128,13 @@ class LargestCoordinateLaw(LossLaw):
         return np.maximum(-np.expm1(self._log_below(cut, self.with_shift)) - lost, 0.0)
 
     def reversed_far_delta(self, epsilon: Array) -> Array:
-        """The same below the cut, with the sides exchanged."""
+        """``P_without(max <= cut) - e^eps P_with(max <= cut)`` at the cut that belongs to epsilon."""
         cut = self.cut(-epsilon)
         lost = np.exp(np.minimum(epsilon + self._log_below(cut, self.with_shift), 0.0))
         return np.maximum(np.exp(self._log_below(cut, self.without_shift)) - lost, 0.0)
 
     def threshold(self, alpha: Array) -> Array:
-        """Closed form when nothing is shifted without the record; otherwise a search for the cut."""
+        """Threshold at a level: in closed form if nothing is shifted without the record, else a searched cut."""
         alpha = np.asarray(alpha, float)
         level = np.clip(alpha, 1e-300, 1 - 1e-16)
         cut = -ndtri(-np.expm1(np.log1p(-level) / float(self.rounds)))
@@ -196,7 +196,7 @@ def max_coordinate(*, rounds: Count, noise_multiplier: AboveZero) -> Claim:
 
 @checked
 def fixed_point_separation(*, rounds: Count, noise_multiplier: AboveZero) -> float:
-    """``(1 - 2a)/sqrt 2`` at ``f_sub(a) = a``: lemma 5.3 applied where it does not hold. [ertan2026]
+    """``(1 - 2a)/sqrt 2`` at ``f_sub(a) = a``: lemma 5.3 used where it does not hold. [ertan2026]
 
     f_sub is not symmetric, so this is smaller than its separation, ``max_coordinate(...).separation``.
     """
@@ -211,7 +211,7 @@ def fixed_point_separation(*, rounds: Count, noise_multiplier: AboveZero) -> flo
 
 
 def _find_root(*arguments: Any, **options: Any) -> Any:
-    """SciPy's search in every entry of an array, imported when one is asked for: that takes a fifth of a second."""
+    """SciPy's root search for all entries of an array, imported on first use: that takes a fifth of a second."""
     from scipy.optimize import elementwise
 
     return elementwise.find_root(*arguments, **options)

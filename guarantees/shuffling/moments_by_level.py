@@ -17,36 +17,36 @@ from guarantees.shuffling.barycentre import RATIOS
 from guarantees.shuffling.displacement import Displacement, dominating_atoms
 
 STRIDE = 5
-"""How many steps of the ratios one speed is from the next: so there are few products of speed and ratio."""
+"""Steps of the ratios from one speed to the next: so there are few products of speed and ratio."""
 SPEEDS = 44
-"""Of the exponential moments: the last is the one which is best for equal weights."""
+"""Number of speeds of exponential moments: the last is the best for equal weights."""
 CUTS = np.geomspace(1.5, 1e6, 249)
 """Cuts B, in units of the variance over the drift."""
 SHARES = np.array([0.0, 0.008, 0.025, 0.08, 0.2])
-"""Parts of the drift ``N (E - 1)`` that the pool's own term may take."""
+"""Shares of the drift ``N (E - 1)`` that the pool's own term may take."""
 NARROW = 6
-"""Cuts are halved until so few are left; then some next to the best are tried."""
+"""Cuts are halved until this few are left; then some near the best are tried."""
 THRESHOLDS = 20
 FAINT = 1e-13
-"""Ratios at which the weights' excess is below this are left to the last piece, which reaches to infinity."""
+"""Ratios at which the weights' excess is below this belong to the last piece, which reaches to infinity."""
 CROWDED = 80
-"""Levels among which those that can no longer be the best next one are dropped."""
+"""Number of levels above which those that cannot be the best next one are dropped."""
 LARGEST = 200.0
-"""Exponential moments above this power of e are no use."""
+"""Exponential moments above e to this power are not used."""
 ROUNDING = 3e-12
 """Relative error of a sum of a few hundred exponentials of up to ``LARGEST``: each product may be off by 5e-15."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Convex:
-    """Convex functions of a weight that are 0 at 0: values at the tabled ratios and the slope after the last."""
+    """Convex functions of a weight that are 0 at 0: values at the tabulated ratios and the slope after the last."""
 
     ratios: Array
     values: Array
     last: Array
 
     def risen(self, excess: Array) -> Array:
-        """``E (f(x) - x f(t)/t)^+`` at most, for each tabled t, given how far the weights exceed the ratios."""
+        """Bound of ``E (f(x) - x f(t)/t)^+`` for each tabulated t, from how far the weights exceed the ratios."""
         step = np.diff(self.ratios)
         slopes = np.concatenate([np.diff(self.values, axis=-1) / step, self.last[..., None]], axis=-1)
         turns = np.maximum(np.diff(slopes, axis=-1), 0.0) * excess[1:]
@@ -55,19 +55,19 @@ class Convex:
         return np.maximum(slopes - self.values / self.ratios, 0.0) * excess + after + rounding
 
     def mean(self, excess: Array) -> float:
-        """``E f(x)`` at most: the line through f(1), and what rises above it."""
+        """Bound of ``E f(x)``: the line through f(1), and what rises above it."""
         return float(self.values[0] / self.ratios[0] + self.risen(excess)[0])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Levels:
-    """The bound of delta for the slots, the pool, the kind and the epsilon of a displacement."""
+    """The bound of delta for a displacement's slots, pool, kind and epsilon."""
 
     plan: Displacement
 
     @cached_property
     def _atoms(self) -> tuple[Array, Array, float]:
-        """A variable that dominates c*: fine about 0, coarser farther out, for no transform needs a lattice."""
+        """A variable that dominates c*: fine near 0 and coarser farther out, as no transform needs a lattice."""
         deviation, low, high = self.plan.reach
         fine = np.arange(-4.0, 4.0, 1 / 12)
         points = deviation * np.concatenate([-np.geomspace(4.0, 1e4, 90)[::-1], fine, np.geomspace(4.0, 1e9, 240)])
@@ -81,7 +81,7 @@ class Levels:
 
     @cached_property
     def _end(self) -> float:
-        """``g(1)``: what is left when all levels fail."""
+        """``g(1)``: what remains when all levels fail."""
         return float(self._above(np.zeros(1))[0])
 
     @cached_property
@@ -92,7 +92,7 @@ class Levels:
         return RATIOS[:count], excess[:count]
 
     def _cut(self, cut: float) -> float:
-        """What products above B add, per slot: on each piece of the table the cut is that of its upper end."""
+        """What products above B add, per slot: on each piece of the table with the cut of its upper end."""
         ratios, excess = self._weights
         lost = self._above(cut / ratios)
         # a weight on the piece below is cut where its upper end is
@@ -101,7 +101,7 @@ class Levels:
 
     @cached_property
     def _scale(self) -> tuple[float, float]:
-        """Variance of a slot, and the drift per slot: what the sum falls by, or its deviation where that is more."""
+        """Variance of a slot, and the drift per slot: how far the sum falls, or its deviation if that is more."""
         atoms, masses, _ = self._atoms
         variance = float(masses @ (atoms - masses @ atoms) ** 2)
         return variance, max(float(np.expm1(self.plan.epsilon)), float(np.sqrt(variance / self.plan.rest)))
@@ -113,7 +113,7 @@ class Levels:
 
     @cached_property
     def _partial(self) -> tuple[Array, Array]:
-        """Sums over the lowest atoms of their exponential moments, for each product of speed and ratio, and masses."""
+        """Masses and exponential moments summed over the lowest atoms, for each product of speed and ratio."""
         atoms, masses, _ = self._atoms
         count = STRIDE * (SPEEDS - 1) + len(self._weights[0])
         products = self._speeds[0] / self.plan.rest * np.exp(np.log(RATIOS[-1]) / (len(RATIOS) - 1) * np.arange(count))
@@ -153,7 +153,7 @@ class Levels:
         return self._speeds[:speeds][helps], thresholds, 1 / np.maximum(np.max(inverse, axis=2), 1.0)
 
     def _chain(self, speeds: int, cut: float, drawn: Array) -> Array:
-        """The cheapest sequence of levels with falling speeds, for each ``b/N``: each costs where the last failed."""
+        """The cheapest sequence of levels with falling speeds for each ``b/N``: each pays where the last failed."""
         end = (self._end + drawn)[:, None]
         fast, thresholds, failures = self._levels(speeds, cut)
         exponents = np.minimum(thresholds + (fast[:, None] * drawn[:, None, None]), 100.0)
@@ -171,7 +171,7 @@ class Levels:
         return np.min(worth + later, axis=1)
 
     def delta(self, *, ceiling: float = np.inf) -> float:
-        """The theorem at the best of some cuts, shares and levels; infinite where none of them gets below the ceiling.
+        """The theorem at the best cuts, shares and levels tried; infinite if none gets below the ceiling.
 
         A larger cut loses less and makes levels dearer: if they are too dear at the first cut that loses less than the
         ceiling, no other cut helps. The best cut is near the one where both cost the same.
@@ -221,19 +221,19 @@ class Levels:
 
     @cached_property
     def _own(self) -> Array:
-        """What the pool's own term adds, per slot of the rest, for each share."""
+        """The pool's own term, per slot of the rest, for each share."""
         plan, drift = self.plan, self._scale[1]
         return plan.pool.slots * plan.pool_stop_loss(SHARES * drift * plan.rest / plan.pool.slots) / plan.rest
 
     def _chained(self, index: int) -> float:
-        """Levels and the pool's own term at one cut; a cut beyond which no speed serves costs more than any level."""
+        """Levels and the pool's own term at one cut; infinite cost if no speed serves."""
         cut = self._cut_at(index)
         usable = int(np.sum(self._speeds * cut < LARGEST * self.plan.rest))
         return float(np.min(self._chain(usable, cut, SHARES * self._scale[1]) + self._own)) if usable else np.inf
 
 
 def _undominated(worth: Array, later: Array) -> Array:
-    """Which lines ``f worth + later`` may be the lowest on [0, 1] in any row: others are above one at both ends."""
+    """Which lines ``f worth + later`` may be lowest on [0, 1] in some row: the others lie above one at both ends."""
     order = np.argsort(later, axis=1, kind="stable")
     whole = np.take_along_axis(worth + later, order, axis=1)
     before = np.minimum.accumulate(whole, axis=1)[:, :-1]

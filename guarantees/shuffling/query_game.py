@@ -1,4 +1,4 @@
-"""The game against shuffling: all other records are alike, and each query of them is chosen from what was seen.
+"""The game against shuffling: all other records are alike, and each query of them is chosen from past outputs.
 
 One record per slot, means -1 to 1. The differing record is queried at 1 ('with') or at 0 ('without'), every other one
 at ``v`` in {-1, +1}. With ``F`` the law of the outputs when every slot holds another record, the strategy that leaks
@@ -23,16 +23,16 @@ from guarantees.numerics.search import halved
 from guarantees.shuffling.stop_loss import Kind
 
 OTHERS = (-1.0, 1.0)
-"""The query values of the other records among which a strategy chooses."""
+"""Query values of the other records among which a strategy chooses."""
 MOST_BLOCKS = 64
-"""More slots than this are taken in blocks, within which the query stays."""
+"""Most blocks of slots: with more slots than this, the query stays the same within a block."""
 STATES = 4096
 CELLS = 8192
 REACH = 9.0
-"""The cells of outputs between the outer two end this many standard deviations beyond the outermost means."""
+"""Standard deviations beyond the outermost means at which the cells of outputs end, but for the outer two."""
 WITHOUT, WITH = 0.0, 1.0
 ROUND_OFF = 1e-13
-"""Of the total mass of the cells, and of sums of masses; that of ``ndtr`` is assumed to be relative."""
+"""Rounding error of the cells' total mass, and of sums of masses; that of ``ndtr`` is assumed to be relative."""
 
 
 def _spectrum(masses: Array, length: int) -> Array:
@@ -45,30 +45,30 @@ def _inverse(spectrum: Array, length: int) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Jump:
-    """How far a run of slots with one query moves the state: laws of the jump, cut at both ends of the lattice."""
+    """Laws of how far a run of slots with one query moves the state, cut at both ends of the lattice."""
 
     slots: int
     home: Array
-    """If none of these slots holds the differing record."""
+    """Law of the jump if none of these slots holds the differing record."""
     with_record: Array
-    """If one of them, drawn uniformly, holds it."""
+    """Law of the jump if one of them, drawn uniformly, holds it."""
     without: Array
-    """The same, the record zeroed out."""
+    """Law of the jump if one of them holds it, zeroed out."""
     error: float
-    """Bound of what rounding did to any of the three, in total mass."""
+    """Bound of the total mass that rounding moved in any of the three laws."""
 
     @property
     def laws(self) -> tuple[Array, Array, Array]:
-        """All three."""
+        """The three laws."""
         return self.home, self.with_record, self.without
 
     @property
     def norm(self) -> float:
-        """The largest 2-norm of the three."""
+        """Largest 2-norm of the three laws."""
         return max(_norm(law) for law in self.laws)
 
     def then(self, other: Jump) -> Jump:
-        """Both runs, one after the other."""
+        """The jump of both runs, one after the other."""
         size, slots = len(self.home), self.slots + other.slots
         length = 4 * STATES
         own, others = ([_spectrum(law, length) for law in jump.laws] for jump in (self, other))
@@ -88,7 +88,7 @@ class Jump:
         )
 
     def repeated(self, times: int) -> Jump:
-        """As many runs in a row, by squaring."""
+        """The jump of ``times`` such runs, by squaring."""
         if times == 1:
             return self
         half = self.repeated(times // 2)
@@ -110,7 +110,7 @@ def _norm(masses: Array) -> float:
 
 
 def _cut(masses: Array, first: int, size: int) -> Array:
-    """``size`` entries from ``first`` on, what lies beyond either end moved to that end; rounding below 0 removed."""
+    """``size`` entries from ``first`` on, the mass beyond either end moved to that end, negative rounding removed."""
     kept = np.maximum(masses[first : first + size], 0.0)
     kept[0] += max(masses[:first].sum(), 0.0)
     kept[-1] += max(masses[first + size :].sum(), 0.0)
@@ -119,7 +119,7 @@ def _cut(masses: Array, first: int, size: int) -> Array:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QueryGame:
-    """One epoch, one direction, one epsilon."""
+    """The game for one epoch, one direction and one epsilon."""
 
     rounds: int
     noise_multiplier: float
@@ -128,12 +128,12 @@ class QueryGame:
 
     @functools.cached_property
     def growth(self) -> float:
-        """``e^eps - 1``: by this the sum falls per slot; the state is the sum with its fall taken off."""
+        """``e^eps - 1``: how far the sum falls per slot; the state is the sum without this fall."""
         return math.expm1(self.epsilon)
 
     @functools.cached_property
     def ends(self) -> tuple[float, float]:
-        """Of the lattice: beyond them the sum practically keeps its sign."""
+        """Ends of the lattice: beyond them the sum practically keeps its sign."""
         s2 = self.noise_multiplier**2
         spread = math.sqrt(math.expm1(1 / s2))
         farthest = math.exp((4 * self.noise_multiplier - 0.5) / s2)
@@ -142,17 +142,17 @@ class QueryGame:
 
     @property
     def spacing(self) -> float:
-        """Of the lattice."""
+        """Spacing of the lattice."""
         low, high = self.ends
         return (high - low) / (STATES - 1)
 
     @functools.cached_property
     def start(self) -> int:
-        """The state at 0."""
+        """Lattice index of state 0."""
         return round(-self.ends[0] / self.spacing)
 
     def contribution(self, output: Array, other: float) -> Array:
-        """``c_v`` at an output, with its mean taken off."""
+        """``c_v`` at an output, less its mean."""
         s2 = self.noise_multiplier**2
 
         def ratio(mean: float) -> Array:
@@ -168,7 +168,7 @@ class QueryGame:
 
     @property
     def _centres(self) -> Array:
-        """An output in each cell."""
+        """One output in each cell."""
         edges = self._edges
         return np.concatenate([edges[:1], (edges[1:] + edges[:-1]) / 2, edges[-1:]])
 
@@ -180,7 +180,7 @@ class QueryGame:
         return np.concatenate([ndtr(z[:1]), inner, ndtr(-z[-1:])])
 
     def slot(self, other: float) -> Jump:
-        """One slot: every cell of outputs is given one jump, near the contribution there."""
+        """The jump of one slot: each cell of outputs has one jump, near the contribution there."""
         laws = [self._cells(mean) for mean in (other, WITH, WITHOUT)]
         steps = np.clip(self.contribution(self._centres, other) / self.spacing, 1 - STATES, STATES - 1)
         jumps = _rounded(steps, laws[0]) + STATES - 1
@@ -189,14 +189,14 @@ class QueryGame:
 
     @functools.cached_property
     def sizes(self) -> list[int]:
-        """Slots per block."""
+        """Number of slots of each block."""
         blocks = min(self.rounds, MOST_BLOCKS)
         short, longer = divmod(self.rounds, blocks)
         return [short + 1] * longer + [short] * (blocks - longer)
 
     @functools.cached_property
     def jumps(self) -> dict[int, list[Jump]]:
-        """For each size of block, that of each query."""
+        """For each block size, the jump of each query."""
         slots = [self.slot(other) for other in OTHERS]
         return {size: [slot.repeated(size) for slot in slots] for size in set(self.sizes)}
 
@@ -208,13 +208,13 @@ class QueryGame:
         }
 
     def beyond(self, other: float) -> float:
-        """By how much the contribution of one slot exceeds the longest jump, on average."""
+        """Average by which one slot's contribution exceeds the longest jump."""
         masses, centres = self._cells(other), self._centres
         longest = (STATES - 1) * self.spacing
         return float(masses @ np.maximum(self.contribution(centres, other) - longest, 0.0))
 
     def strategy(self) -> list[Array]:
-        """For each block and state the query that leads furthest: an index into ``OTHERS``. Backwards from the end.
+        """For each block and state the query that leads furthest, as an index into ``OTHERS``; computed backwards.
 
         Above the lattice the value grows as the sum does.
         """
@@ -234,7 +234,7 @@ class QueryGame:
         return found[::-1]
 
     def play(self, strategy: list[Array]) -> Outcome:
-        """Law of the last state on both sides, whatever the strategy."""
+        """Law of the last state on both sides under any strategy."""
         home = np.zeros(STATES)
         home[self.start] = 1.0
         met, error = [np.zeros(STATES), np.zeros(STATES)], 0.0
@@ -257,7 +257,7 @@ class QueryGame:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
-    """Law of a strategy's last state on both sides, lowest state first; a function of the transcript."""
+    """Law of a strategy's last state, a function of the transcript, on both sides, lowest state first."""
 
     with_record: Array
     without: Array
@@ -266,7 +266,7 @@ class Outcome:
 
 
 def _rounded(steps: Array, masses: Array) -> Array:
-    """Whole numbers next to the steps, all rounded at one fraction: that which best keeps their mean."""
+    """The steps as whole numbers, all rounded at the one fraction that best keeps their mean."""
     goal = masses @ steps
     shift, _ = halved(lambda shift: not masses @ np.floor(steps + shift) < goal, 0.0, 1.0, rounds=40)
     return np.clip(np.floor(steps + shift), 1 - STATES, STATES - 1).astype(int)

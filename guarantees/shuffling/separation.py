@@ -1,4 +1,4 @@
-"""How far from random guessing one epoch must stay when the noise is small. [ertan2026]"""
+"""A lower bound on the noise of one epoch that is close to random guessing. [ertan2026]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest of the proven bounds for one shuffled epoch: fixed order, fine clones, displacement through pools."""
+"""The smallest proven bound for one shuffled epoch: fixed order, fine clones, displacement through pools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALLEST_NOISE = 0.8
 SMALLEST_POOLED_NOISE = 2.5
 """Below it only a single slot is tried as the pool: at 2 and 1e4 rounds larger ones gained nothing and cost seconds."""
 LARGEST_EPSILON = 12.0
-"""Beyond it only the fixed order's delta is given."""
+"""Epsilons beyond this get only the fixed order's delta."""
 CLEAR = 0.02
 """Where levels bring the clones' delta down by this factor, the single slot's cap is not tried: it gained 12% there at
 most, in the settings compared."""
@@ -40,11 +40,11 @@ SMALLEST_CAPPED_NOISE = 1.5
 FEW_SLOTS = 256
 """Below it the single slot's cap is tried beside the pool's: it was smaller by up to a third at 30 to 200 slots."""
 NEAR = 2.0
-"""Clones that are farther above another bound are not searched for their best number."""
+"""Clones this many times above another bound are not searched for their best number."""
 ROUNDING = 1e-10
-"""Below it the clones are searched all the same: a rough delta is mostly rounding there, which the search lowers."""
+"""Below this, clones are searched in any case: a rough delta is mostly rounding, which the search lowers."""
 FAINT = 1e-14
-"""A delta below this is left as it is: the rounding that the other bounds include is larger."""
+"""A delta below this is not improved: the rounding that the other bounds include is larger."""
 TABLE_POINTS = 12
 TABLE_END = 1e-8
 
@@ -60,7 +60,7 @@ class ShuffleBound:
     _clones: dict[tuple[float, float], CloneSearch] = dataclasses.field(default_factory=dict, repr=False)
 
     def delta(self, kind: Kind, epsilon: float) -> float:
-        """The smallest bound at one epsilon >= 0; computed once."""
+        """The smallest bound at one epsilon >= 0, cached."""
         key = (kind, _rounded_down(epsilon))
         if key not in self._known:
             self._known[key] = self._smallest(*key)
@@ -77,7 +77,7 @@ class ShuffleBound:
         return min(best, clones.rough if far else clones.best)
 
     def _cloned(self, distance: float, epsilon: float, ceiling: float) -> CloneSearch:
-        """The clones' search, which both directions share."""
+        """The search over clones, which both directions share."""
         key = (distance, epsilon)
         if key not in self._clones:
             self._clones[key] = CloneSearch(
@@ -90,7 +90,7 @@ class ShuffleBound:
         return self._clones[key]
 
     def _displaced(self, kind: Kind, epsilon: float, clones: float) -> float:
-        """Levels through a single slot, and the cap through the largest pool, through that slot, or through both.
+        """Displacement by levels through one slot, or by a cap through the largest pool, one slot, or both.
 
         Every choice is valid. Which ones are left out follows comparisons at noise multipliers 2.5 to 10 and 10 to
         10^5 slots: one that is left out may be smaller elsewhere.
@@ -126,7 +126,7 @@ class ShuffleBound:
 
     @property
     def _pool(self) -> Pool | None:
-        """The largest pool, where pools are used."""
+        """The largest pool, if pools are used."""
         return self.pools[-1].pool if self.pools and self.noise_multiplier >= SMALLEST_POOLED_NOISE else None
 
     @cached_property
@@ -135,11 +135,11 @@ class ShuffleBound:
 
     @cached_property
     def pool(self) -> Pool:
-        """These slots as a pool for more of them."""
+        """These slots as a pool for more slots."""
         return Pool(slots=self.rounds, profiles={kind: self.profile(kind) for kind in DISTANCE})
 
     def profile(self, kind: Kind) -> Profile:
-        """Values at some epsilons, down to a delta of about 1e-8."""
+        """The bound at some epsilons, down to a delta of about 1e-8."""
         high = (7 + 0.5 * DISTANCE[kind] / self.noise_multiplier) * DISTANCE[kind] / self.noise_multiplier
         _, high = halved(lambda epsilon: self.delta(kind, epsilon) <= TABLE_END, 0.0, high, rounds=5)
         for epsilon in (0.0, *np.geomspace(high / 40, high, TABLE_POINTS)):
@@ -152,14 +152,14 @@ class ShuffleBound:
 
 
 def _rounded_down(epsilon: float) -> float:
-    """To six digits: a delta at a smaller epsilon bounds it too, and a search asks for few different ones."""
+    """Epsilon rounded down to six digits: its delta is still a bound, and a search then asks for few different ones."""
     unit = 10.0 ** (np.floor(np.log10(epsilon)) - 5) if epsilon > 0 else 1.0
     return float(np.floor(epsilon / unit * (1 + 4e-16)) * unit) if epsilon > 0 else 0.0
 
 
 @lru_cache(maxsize=16)
 def shuffle_bound(rounds: int, noise_multiplier: float) -> ShuffleBound:
-    """The bound with its pools; what is computed through it is kept."""
+    """The cached bound with its pools."""
     pools: tuple[ShuffleBound, ...] = ()
     two = rounds * noise_multiplier**2 > TWO_POOLS
     for exponent in POOL_EXPONENTS if two else (ONE_POOL_EXPONENT,):

@@ -1,4 +1,4 @@
-"""A loss law known at some thresholds, interpolated smoothly: for uses that need very many of them."""
+"""A law known at some thresholds and interpolated smoothly, for uses that need very many of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SplineLaw(LossLaw):
 
     @property
     def error(self) -> float:
-        """What the other law was seen to be off by at the nodes, the splines in between, four times over, and the ends.
+        """Largest error at the nodes, four times that of the splines between them, and the mass beyond the ends.
 
         Without probes: as measured at T 100 and 1,000, noise .4 and .5 (1e-8 at a spacing of .25, 1e-5 at .5).
         """
@@ -45,14 +45,14 @@ class SplineLaw(LossLaw):
 
     @property
     def _beyond(self) -> float:
-        """The largest rate beyond the first or the last node, where every rate is taken for 0 or 1."""
+        """Largest rate beyond the first or the last node, where every rate is taken as 0 or 1."""
         nodes, *splines = self._splines
         ends = ((nodes[0], 1), (nodes[-1], -1))
         return max(float(ndtr(side * spline(end))) for end, side in ends for spline in splines)
 
     @cached_property
     def _seen(self) -> float:
-        """The splines' largest error between nodes, where the rates vary."""
+        """Largest observed error of the splines between nodes."""
         nodes = self._splines[0]
         middle = (nodes[1:] + nodes[:-1]) / 2
         at = middle[np.unique(np.linspace(0, len(middle) - 1, self.probes).astype(int))]
@@ -62,7 +62,7 @@ class SplineLaw(LossLaw):
 
     @property
     def certificate(self) -> Certificate:
-        """Nothing is proved."""
+        """An estimate only."""
         return estimate("the interpolated law, and its splines", self.error)
 
     def _rates(self, threshold: float) -> tuple[float, float]:
@@ -103,7 +103,7 @@ class SplineLaw(LossLaw):
         return t, make_interp_spline(t, without, k=5), make_interp_spline(t, with_record, k=5)
 
     def tails(self, threshold: Array) -> Tails:
-        """Normal tails of the interpolated quantiles; beyond the last threshold nothing."""
+        """Normal tails of the interpolated quantiles; 0 beyond the last threshold."""
         t = np.asarray(threshold, float)
         nodes, without, with_record = self._splines
         inside = np.clip(t, nodes[0], nodes[-1])

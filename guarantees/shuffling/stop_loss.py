@@ -21,7 +21,7 @@ ROUNDING = 1e-14
 
 
 def worst_slot(kind: Kind, epsilon: float, noise_multiplier: float, tau: Array) -> Array:
-    """``sup int (f_0 - e^eps f_1 - tau f_s)^+`` over the means that one slot can have: H of the displacement bound.
+    """``sup int (f_0 - e^eps f_1 - tau f_s)^+`` over a slot's possible means: H of the displacement bound.
 
     The lemma of docs/shuffling-upper-bound.md, section 4. Three Gaussians on a line whose positive set is a half-line:
     its end solves a quadratic equation.
@@ -104,7 +104,7 @@ class LatticeLaw:
 
 
 def lattice_law(stop_loss: Callable[[Array], Array], *, low: float, high: float, spacing: float) -> LatticeLaw:
-    """Second differences of a convex stop-loss function on the multiples of ``spacing`` from low to high.
+    """Masses of a convex stop-loss function on the multiples of ``spacing`` from low to high: its second differences.
 
     Joining the values of a convex function leaks nothing below it; clamping at ``low`` only raises the variable;
     what lies above ``high`` is part of ``excess``, which is measured on the masses themselves.

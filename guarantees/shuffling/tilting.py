@@ -12,20 +12,20 @@ from guarantees.numerics.search import halved
 GROUPS = 1024
 """Groups of equal width; half as many more, of geometric widths, resolve the smallest values."""
 ALIASED = 1e-14
-"""Share of the tilted mass that may wrap around, by Chernoff's bound of the grouped round."""
+"""Largest share of the tilted mass that may wrap around, by Chernoff's bound of the grouped round."""
 SPEEDS = np.geomspace(0.05, 600.0, 12)
-"""Further tilts that Chernoff's bound tries, in units of the inverse of the way to the circle's end."""
+"""Further tilts for Chernoff's bound, in units of one over the distance to the circle's end."""
 
 
 def _starts(count: int) -> Array:
-    """Where the groups begin."""
+    """Where the groups of points begin."""
     places = [np.linspace(0, count, GROUPS + 1)[:-1], np.geomspace(1, count, GROUPS // 2 + 1)[:-1]]
     return np.unique(np.concatenate(places).astype(int))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cumulants:
-    """One round, its points in groups, and how many rounds there are."""
+    """One round with its points in groups, and the number of rounds."""
 
     values: Array
     log_masses: Array
@@ -33,7 +33,7 @@ class Cumulants:
 
     @staticmethod
     def of(values: Array, masses: Array, rounds: int) -> Cumulants:
-        """Group neighbouring points, each group at its mean: an estimate."""
+        """A round with neighbouring points grouped at their mean: an estimate."""
         starts = _starts(len(values))
         total = np.add.reduceat(masses, starts)
         held = total > 0
@@ -42,7 +42,7 @@ class Cumulants:
 
     @staticmethod
     def bounding(values: Array, masses: Array, rounds: int) -> Cumulants:
-        """Each group moved to its two ends with its mean kept: no moment becomes smaller."""
+        """A round with each group moved to its two ends, mean kept: no moment becomes smaller."""
         starts = _starts(len(values))
         first, last = values[starts], values[np.append(starts[1:], len(values)) - 1]
         total = np.add.reduceat(masses, starts)
