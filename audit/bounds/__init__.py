@@ -1,4 +1,4 @@
-"""Counts in, limits out: every bound and p-value that the verdict may rest on. No JAX.
+"""Every bound and p-value that a verdict may rest on: integer counts in, limits out. No JAX.
 
 Names are in the stub beside this file and are imported when first used.
 """

@@ -1,4 +1,4 @@
-"""What people expect of scores beside epsilon: area under the curve, true-positive rates, accuracy, off one band."""
+"""The usual figures of an attack, all from one band: area under the curve, true-positive rates, accuracy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AtFalsePositiveRate:
 
     false_positive_rate: float
     estimate: float
-    """Of these scores; nothing is proven about it."""
+    """The rate among these scores; nothing is proven about it."""
     at_least: float
 
 
@@ -31,7 +31,7 @@ class AttackSummary:
     """Share of pairs in which the score with the record is the higher one, ties counting half."""
     auroc_at_least: float
     accuracy: float
-    """Of the best threshold when both datasets are equally likely."""
+    """Accuracy of the best threshold when both datasets are equally likely."""
     accuracy_at_least: float
     true_positive_rates: tuple[AtFalsePositiveRate, ...]
 
@@ -75,7 +75,7 @@ def attack_summary(
 class _Staircase:
     alpha: Array
     power: Array
-    """Largest proven power from this false-positive rate on."""
+    """Largest proven power up to each false-positive rate."""
 
     @classmethod
     def of(cls, band: ThresholdBand) -> _Staircase:
@@ -94,7 +94,7 @@ class _Staircase:
 
 
 def _ranks(count: int) -> Array:
-    """Ranks from 1 to ``count``: all of few, 4,096 of many."""
+    """Ranks from 1 to ``count``: all of them if few, 4,096 if many."""
     return np.unique(np.linspace(1, count, min(count, 4096)).astype(np.int64))
 
 
@@ -105,7 +105,7 @@ def _area(without: Array, with_record: Array) -> float:
 
 
 def _power_at(without: Array, with_record: Array, rate: float) -> float:
-    """Share of scores with the record above the lowest threshold that so few without exceed."""
+    """Share of scores with the record above the lowest threshold that at most this share without exceeds."""
     allowed = int(rate * len(without))
     threshold = without[len(without) - 1 - allowed] if allowed < len(without) else -np.inf
     return 1 - np.searchsorted(with_record, threshold, side="right") / len(with_record)

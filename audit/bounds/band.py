@@ -1,4 +1,4 @@
-"""A whole empirical trade-off curve on a grid, with a band that holds at every threshold at once."""
+"""An empirical trade-off curve on a grid, with a band that holds at every threshold at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def simultaneous_band(edges: np.ndarray, without: np.ndarray, with_record: np.nd
 
 
 def wider_band(edges: np.ndarray, without: np.ndarray, with_record: np.ndarray, *, risk: float) -> ThresholdBand:
-    """The same with smaller local levels, which are found at once: for p-values, which ask at many risks.
+    """A band with smaller local levels, which are quick to find: for p-values, which ask at many risks.
 
     At a smaller risk it lies above the simultaneous band, and at a larger one nowhere below the level that this risk
     pays for, so either of them refutes a true claim only as often as the larger risk. [docs/validity.md, section 12]

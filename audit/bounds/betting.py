@@ -28,14 +28,14 @@ BISECTIONS = 60
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Wealth:
-    """Where an anytime test stands. Arrays end in one entry per test; leading axes, if any, are separate runs.
+    """State of an anytime test. Arrays end in one entry per test; leading axes, if any, are separate runs.
 
     Wealth is a function of the trials seen, not of how they were grouped into batches: bets change only at trial
     numbers fixed beforehand, and between them it depends on counts alone.
     """
 
     trials: int
-    """Pairs of trials seen: one without and one with the record each."""
+    """Pairs of trials so far, each with one trial without and one with the record."""
     false_alarms: Array
     misses: Array
     refit_trials: int
@@ -72,7 +72,7 @@ class Wealth:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class AnytimeTest:
-    """Betting against 'every one of these tests obeys the claimed curve'.
+    """A test by betting against 'every one of these tests obeys the claimed curve'.
 
     Each trial takes one score per side. A test errs by a false alarm (y0) without the record and by a miss (y1) with
     it. At a point (x, y) of the claim with supporting slope c
@@ -124,7 +124,7 @@ class AnytimeTest:
         return wealth
 
     def update_counts(self, wealth: Wealth, *, trials: int, false_alarms: ArrayLike, misses: ArrayLike) -> Wealth:
-        """Play a batch of which only the counts per test are known, looking at its end.
+        """Play a batch known only by its counts per test, looking at its end.
 
         The batch may not pass ``wealth.next_refit``: bets change there.
         """
@@ -162,7 +162,7 @@ class AnytimeTest:
 
     @staticmethod
     def _log_wealth(wealth: Wealth, gains: Array, trials: ArrayLike, alarms: Array, misses: Array) -> Array:
-        """Log wealth of every test when ``trials``, ``alarms`` and ``misses`` have been seen since the start."""
+        """Log wealth of every test after ``trials``, ``alarms`` and ``misses`` counted from the start."""
         new_alarms, new_misses = alarms - wealth.refit_false_alarms, misses - wealth.refit_misses
         new_trials = np.asarray(trials) - wealth.refit_trials
         quiet = gains[..., 1] + gains[..., 3]
@@ -174,7 +174,7 @@ class AnytimeTest:
         )
 
     def _play(self, wealth: Wealth, alarms: Array, misses: Array, trials: int | None = None) -> Wealth:
-        """Advance by cumulative counts (..., looks, tests) within one stretch of frozen bets."""
+        """Advance by cumulative counts (..., looks, tests) within one stretch of unchanged bets."""
         steps = np.arange(1, alarms.shape[-2] + 1) if trials is None else np.array([trials])
         gains = self._gains(wealth)
         expanded = dataclasses.replace(
@@ -221,7 +221,7 @@ def looks(planned: int) -> list[int]:
 
 @checked
 def anytime_test(claim: Claim | TradeOff, *, tests: Count, both_ways: bool = False) -> AnytimeTest:
-    """The anytime test of a claim by ``tests`` thresholds fixed beforehand. [docs/validity.md, section 4]"""
+    """The anytime test of a claim with ``tests`` thresholds fixed beforehand. [docs/validity.md, section 4]"""
     return AnytimeTest(corners=corners(tabulate(claim, points=CURVE_POINTS)), tests=tests, both_ways=both_ways)
 
 

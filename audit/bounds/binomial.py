@@ -1,4 +1,4 @@
-"""The binomial distribution function, right also for very many trials."""
+"""The binomial distribution function, accurate also for very many trials."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from guarantees.numerics.array import Array
 from guarantees.numerics.search import first
 
 WIDE = 64
-"""A table with more than so many entries for each value wanted is not made."""
+"""A table with more than this many entries per wanted value is not built."""
 CHUNK = 2_000_000
 
 

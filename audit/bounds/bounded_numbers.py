@@ -1,4 +1,4 @@
-"""The numbers that are bounded: epsilon at a delta, delta at an epsilon, mu. Each orders trade-off curves."""
+"""The numbers that bounds are about: epsilon at a delta, delta at an epsilon, mu. Each orders trade-off curves."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from guarantees.numerics.array import Array
 
 
 class Question(Protocol):
-    """A number theta >= 0 and its symmetric trade-off curves: the larger theta, the lower the curve."""
+    """A number theta >= 0 with one symmetric trade-off curve for each value: the larger theta, the lower the curve."""
 
     name: ClassVar[str]
-    """What is bounded: epsilon, delta or mu."""
+    """Name of the number: epsilon, delta or mu."""
     largest: ClassVar[float]
-    """No larger number is looked at."""
+    """Largest value that is considered."""
 
     def through(self, alpha: ArrayLike, beta: ArrayLike) -> Array:
         """The theta whose curve passes through these error rates; 0 on or above the curve of 0."""
@@ -58,13 +58,13 @@ class EpsilonAt:
         return np.maximum(ratio(1 - b, a), ratio(1 - a, b))
 
     def curve(self, theta: float, alpha: ArrayLike) -> Array:
-        """``max(0, 1 - delta - e^theta alpha, e^-theta (1 - delta - alpha))``."""
+        """The curve of (theta, delta): ``max(0, 1 - delta - e^theta alpha, e^-theta (1 - delta - alpha))``."""
         a = np.asarray(alpha, float)
         steep = 1 - self.delta - math.exp(theta) * a
         return np.maximum(np.maximum(steep, math.exp(-theta) * (1 - self.delta - a)), 0.0)
 
     def middle(self, theta: float) -> float:
-        """``(1 - delta) / (1 + e^theta)``."""
+        """Where the curve meets alpha = beta: ``(1 - delta) / (1 + e^theta)``."""
         return (1 - self.delta) / (1 + math.exp(theta))
 
 
@@ -91,7 +91,7 @@ class DeltaAt:
         return np.maximum(np.maximum(1 - theta - scale * a, (1 - theta - a) / scale), 0.0)
 
     def middle(self, theta: float) -> float:
-        """``(1 - theta) / (1 + e^epsilon)``."""
+        """Where the curve meets alpha = beta: ``(1 - theta) / (1 + e^epsilon)``."""
         return (1 - theta) / (1 + math.exp(self.epsilon))
 
 
@@ -110,9 +110,9 @@ class Mu:
         return np.maximum(np.nan_to_num(mu, nan=0.0, posinf=np.inf, neginf=0.0), 0.0)
 
     def curve(self, theta: float, alpha: ArrayLike) -> Array:
-        """``Phi(Phi^-1(1 - alpha) - theta)``."""
+        """The Gaussian curve: ``Phi(Phi^-1(1 - alpha) - theta)``."""
         return ndtr(-ndtri(np.asarray(alpha, float)) - theta)
 
     def middle(self, theta: float) -> float:
-        """``Phi(-theta / 2)``."""
+        """Where the curve meets alpha = beta: ``Phi(-theta / 2)``."""
         return float(ndtr(-theta / 2))

@@ -1,4 +1,4 @@
-"""One training, many coins: how many of k guesses can be right at most, whatever the training correlates."""
+"""Bounds from one training with many coins: how many guesses can be right at most, whatever the training correlates."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 
 ROUNDING = 1e-15
-"""Absolute error of rates near 1, taken off what a supporting line demands."""
+"""Absolute error of rates near 1, subtracted from what a supporting line demands."""
 REACH = 10.0
-"""Deviations after which binomial masses are too small to be summed."""
+"""Deviations beyond which binomial masses are too small to be summed."""
 Inverse = Callable[[float], float]
-"""Smallest false-alarm rate at which a trade-off curve allows a detection rate."""
+"""Function that gives the smallest false-alarm rate at which a trade-off curve allows a detection rate."""
 
 
 def worst_tail(correct: int, guesses: int, *, epsilon: float, exposed: float) -> float:
@@ -45,7 +45,7 @@ def worst_tail(correct: int, guesses: int, *, epsilon: float, exposed: float) ->
 
 
 def capped_tail(correct: int, guesses: int, *, epsilon: float, exposed: float, split: float) -> float:
-    """Smallest risk r with ``F <= split r`` and ``(B / v) F / b <= (1 - split) r``, of a number of guesses chosen late.
+    """Smallest risk r with ``F <= split r`` and ``(B / v) F / b <= (1 - split) r``, for numbers of guesses chosen late.
 
     The number of guesses may depend on scores and on coins that are not guessed.
     [docs/one-run-validity.md, 'Inside out']
@@ -74,7 +74,7 @@ def log_tail_ratio(correct: int, guesses: int, *, epsilon: float) -> float:
 
 
 def epsilon_from_guesses(correct: int, guesses: int, *, exposed: float, risk: float) -> float:
-    """Largest epsilon at which so many right guesses have probability at most ``risk``; 0 if none."""
+    """Largest epsilon at which this many right guesses have probability at most ``risk``; 0 if none."""
 
     def refuted(epsilon: float) -> bool:
         return worst_tail(correct, guesses, epsilon=epsilon, exposed=exposed) <= risk
@@ -83,7 +83,7 @@ def epsilon_from_guesses(correct: int, guesses: int, *, exposed: float, risk: fl
 
 
 def capped_epsilon(correct: int, guesses: int, *, exposed: float, risk: float, split: float) -> float:
-    """Largest epsilon at which so many right guesses have a capped tail of at most ``risk``; 0 if none."""
+    """Largest epsilon at which this many right guesses have a capped tail of at most ``risk``; 0 if none."""
 
     def refuted(epsilon: float) -> bool:
         return capped_tail(correct, guesses, epsilon=epsilon, exposed=exposed, split=split) <= risk
@@ -92,13 +92,13 @@ def capped_epsilon(correct: int, guesses: int, *, exposed: float, risk: float, s
 
 
 def highest_epsilon(guesses: int, *, risk: float) -> float:
-    """All k right has probability at least chance^k, so no number of right guesses refutes a larger epsilon."""
+    """Largest epsilon that guesses can refute: all k are right with probability at least chance^k."""
     most = math.expm1(-math.log(risk) / guesses)
     return -math.log(most) if most < 1 else 0.0
 
 
 def curve_refuted(correct: int, guesses: int, *, coins: float, inverse: Inverse, risk: float) -> bool:
-    """Whether no training that keeps a curve lets so many guesses be right with probability above ``risk``.
+    """Whether no training that keeps a curve gets this many guesses right with probability above ``risk``.
 
     ``sum_{j>=c} j p_j / n <= 1 - f(sum_{j>=c-1} (k - j) p_j / n)`` for every c, p being the law of the number of right
     guesses and n (``coins``) the number of coins, or half of it where all guesses are for one side. The smallest law
@@ -141,12 +141,12 @@ def mu_refuted(correct: int, guesses: int, *, coins: float, risk: float, above: 
 
 
 def gaussian_inverse(mu: float) -> Inverse:
-    """``1 - f`` inverted for mu-GDP."""
+    """The function ``1 - f`` inverted for mu-GDP."""
     return lambda rate: float(ndtr(ndtri(rate) - mu))
 
 
 def inverse_of(curve: TradeOff) -> Inverse:
-    """``1 - f`` inverted for any curve, from its supporting lines; never above the truth."""
+    """The function ``1 - f`` inverted for any curve, from its supporting lines; never above the truth."""
     lines = tabulate(curve)
     falling = lines.slope > 0
     x, y, slope = lines.x[falling], lines.y[falling], lines.slope[falling]
@@ -164,7 +164,7 @@ def inverse_of(curve: TradeOff) -> Inverse:
 
 
 def _largest(refuted: Callable[[float], bool], high: float, low: float = 0.0) -> float:
-    """The end of what is refuted between ``low`` and ``high``; refutations are nested, so halving finds it."""
+    """The end of the refuted numbers between ``low`` and ``high``, by halving, as refutations are nested."""
     if not refuted(low):
         return low
     return max(0.0, halved(lambda value: not refuted(value), low, high, within=TOLERANCE)[0] - TOLERANCE)

@@ -1,4 +1,4 @@
-"""The threshold that promises most, chosen on scores that are then set aside."""
+"""Choosing the most promising threshold, on scores that are then set aside."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from guarantees.numerics.array import Array
 
 Side = Literal["above", "below"]
 CANDIDATES = 160
-"""Thresholds tried from each side's own scores, and as many from the models of both sides."""
+"""Thresholds to try from each side's own scores, and as many from the models of both sides."""
 STRENGTH = 12.0
-"""Scores beyond a threshold that weigh as much as a model that the scores contradict."""
+"""Weight of a model that the scores contradict, in scores beyond a threshold."""
 TRUSTED = 10.0
-"""Shares of all scores that would weigh as much as a model that they do not contradict."""
+"""Weight of a model that the scores do not contradict, in multiples of all scores."""
 CONTRADICTION = 0.95
-"""Distance of a fitted distribution from the scores, times the root of their number, that speaks against it."""
+"""Distance of a fitted distribution from the scores, times the root of their number, that contradicts it."""
 QUANTILES = 400
 FEWEST_FOR_A_CUBIC = 8
 CURVE_POINTS = 128
 REACH = 6.0
-"""Standard deviations up to which the models place thresholds."""
+"""Standard deviations up to which thresholds are taken from the models."""
 LEAST = 0.05
-"""A rate is not taken for lower than what so few scores beyond a threshold make plausible at this level."""
+"""Level of the lower limit on a rate that the few scores beyond a threshold make plausible."""
 MOST_BITS = 300
-"""Binary digits of a score before its point, or zeros after it: squares and sums of others may be no floats."""
+"""Most binary digits before a score's point, or zeros after it: squares and sums of others may overflow."""
 DEVIATES = ndtri((np.arange(7) + 0.5) / 7)
 """Normal deviates of seven equally likely counts."""
 
@@ -49,13 +49,13 @@ class Threshold:
 
 
 def scores_to_choose(scores: int) -> int:
-    """How many of so many scores of a side choose the threshold: a tenth, at most 200,000."""
+    """How many of a side's scores choose the threshold: a tenth, at most 200,000."""
     return max(2, min(scores // 10, 200_000))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreModel:
-    """Error rates of tests 'above t', as scores and a smooth model of each side suggest them. No proof.
+    """Estimated error rates of tests 'above t', from the scores and a smooth model of each side. Nothing is proven.
 
     A rate is ``m (k + s) / (n m + s)``: k of n scores lie beyond the threshold, m is the rate of the model. It has a
     large s where the scores do not contradict it; otherwise it speaks only where few scores lie. If the tails are
@@ -70,12 +70,12 @@ class ScoreModel:
     """Scores in increasing order."""
 
     def rates(self, threshold: Array) -> tuple[Array, Array]:
-        """False-alarm and miss rates."""
+        """Estimated false-alarm and miss rates."""
         alpha, beta = self.accounts(threshold)
         return alpha[0], beta[0]
 
     def accounts(self, threshold: Array) -> tuple[Array, Array]:
-        """The same twice, shape (2, thresholds): with the model, and without it where the scores contradict it."""
+        """Estimated rates twice, shape (2, thresholds): with the model, and without it if the scores contradict it."""
         return _beyond(self.without, threshold), 1 - _beyond(self.with_record, threshold)
 
     def thresholds(self) -> Array:
@@ -86,7 +86,7 @@ class ScoreModel:
 def best_threshold(
     without: Array, with_record: Array, question: Question, *, trials: tuple[int, int], risk: float
 ) -> Threshold:
-    """The test with the best bound to expect from so many further trials of each side, in either direction."""
+    """The test with the best expected bound for this many further trials of each side, in either direction."""
     return _in_reach(
         without,
         with_record,
@@ -95,7 +95,7 @@ def best_threshold(
 
 
 def strongest_threshold(without: Array, with_record: Array, claim: Claim, *, trials: tuple[int, int]) -> Threshold:
-    """The test whose error rates lie furthest below the claim's curve, by the evidence that each trial brings."""
+    """The test whose error rates lie furthest below the claim's curve, by the evidence per trial."""
     table = corners(tabulate(claim, points=CURVE_POINTS))
     if not len(table.x):
         return best_threshold(without, with_record, Mu(), trials=trials, risk=0.05)
@@ -111,7 +111,7 @@ def strongest_threshold(without: Array, with_record: Array, claim: Claim, *, tri
 
 
 def _in_reach(without: Array, with_record: Array, value: Callable[[Array, Array], Array]) -> Threshold:
-    """The best threshold of scores whose squares may be no floats: such scores are divided by a power of two."""
+    """The best threshold; scores whose squares may overflow are divided by a power of two first."""
     largest = max(float(np.abs(without).max()), float(np.abs(with_record).max()))
     bits = math.frexp(largest)[1]
     scale = 2.0 ** (bits - min(max(bits, -MOST_BITS), MOST_BITS))
@@ -121,7 +121,7 @@ def _in_reach(without: Array, with_record: Array, value: Callable[[Array, Array]
 
 
 def _best(model: ScoreModel, value: Callable[[Array, Array], Array]) -> Threshold:
-    """The threshold and the side with the largest value: spread out first, then closer around the best."""
+    """The threshold and the side with the largest value: searched widely first, then around the best."""
 
     def of(at: Array) -> tuple[Array, Array]:
         alpha, beta = model.accounts(at)
@@ -140,7 +140,7 @@ def _best(model: ScoreModel, value: Callable[[Array, Array], Array]) -> Threshol
 
 
 def expected_bound(alpha: Array, beta: Array, question: Question, *, trials: tuple[int, int], risk: float) -> Array:
-    """The mean of ``approximate_bound`` over seven typical counts of either error.
+    """Mean of ``approximate_bound`` over seven typical counts of either error.
 
     One count varies at a time, the other being its median: a bound is nearly a sum of what the two say.
     """
@@ -183,28 +183,28 @@ def _beyond(ordered: Array, threshold: Array) -> Array:
 
 
 def _model(ordered: Array, threshold: Array) -> tuple[Array, bool]:
-    """Normal deviates of the thresholds by the first model that the scores do not contradict, and whether there is one.
+    """Normal deviates of the thresholds by the first model that fits the scores, and whether there is one.
 
     First a Gaussian, then deviates that are a cubic of the score; in the end the Gaussian all the same.
     """
     n, spread = len(ordered), max(float(ordered.std()), 1e-12 * (1 + abs(float(ordered.mean()))))
-    own, at = (ordered - ordered.mean()) / spread, (threshold - ordered.mean()) / spread
+    scaled, at = (ordered - ordered.mean()) / spread, (threshold - ordered.mean()) / spread
     rank = (np.arange(n) + 0.5) / n
 
     def contradicted(deviate: Array) -> bool:
         return float(np.abs(ndtr(deviate) - rank).max()) > CONTRADICTION / math.sqrt(n)
 
-    if not contradicted(own):
+    if not contradicted(scaled):
         return at, True
     kept = np.unique(np.linspace(0, n - 1, min(n, QUANTILES)).astype(int))
-    if len(np.unique(own[kept])) < FEWEST_FOR_A_CUBIC:
+    if len(np.unique(scaled[kept])) < FEWEST_FOR_A_CUBIC:
         return at, False
     with warnings.catch_warnings():
         # one that fits badly is not believed below
         warnings.simplefilter("ignore", np.exceptions.RankWarning)
-        cubic = np.polynomial.Polynomial.fit(own[kept], ndtri(rank[kept]), 3)
+        cubic = np.polynomial.Polynomial.fit(scaled[kept], ndtri(rank[kept]), 3)
     far = cubic(np.linspace(-REACH, REACH, 200))
-    if np.all(np.diff(far) > 0) and not contradicted(cubic(own)):
+    if np.all(np.diff(far) > 0) and not contradicted(cubic(scaled)):
         # further out, where thresholds of the other side may lie, a cubic may turn back: a line goes on
         inside = np.clip(at, -REACH, REACH)
         return cubic(inside) + (at - inside), True

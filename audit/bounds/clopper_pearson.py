@@ -55,7 +55,7 @@ class ErrorCounts:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """The shares of trials that were false alarms and misses: estimates, and no bounds."""
+        """Shares of trials that were false alarms and misses: estimates, not bounds."""
         return self.false_alarms / self.trials_without, self.misses / self.trials_with
 
 
@@ -68,7 +68,7 @@ class Limits:
 
 
 def require_risk(risk: float) -> None:
-    """A risk is a probability strictly between 0 and 1."""
+    """Refuse a risk that is not strictly between 0 and 1."""
     require("risk", 0 < risk < 1, "in (0, 1)", risk)
 
 
@@ -106,7 +106,7 @@ def limits(counts: ErrorCounts, *, risk: float) -> Limits:
 
 
 def epsilon_at(point: Limits, *, delta: float) -> tuple[float, float]:
-    """What a proven point says about epsilon: (with given without, without given with), at least 0 each.
+    """Epsilon that a proven point implies: (with given without, without given with), at least 0 each.
 
     ``1 - beta <= exp(epsilon) alpha + delta`` and ``1 - alpha <= exp(epsilon) beta + delta``.
     [wang2026, equation 2]
@@ -122,7 +122,7 @@ def epsilon_at(point: Limits, *, delta: float) -> tuple[float, float]:
 
 
 def delta_at(point: Limits, *, epsilon: float) -> tuple[float, float]:
-    """What a proven point says about delta, in the same two directions. [wang2026, equation 3]"""
+    """Delta that a proven point implies, in the same two directions. [wang2026, equation 3]"""
     scale = math.exp(epsilon)
     return (
         max(0.0, 1 - point.beta - scale * point.alpha),

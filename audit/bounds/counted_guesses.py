@@ -1,4 +1,4 @@
-"""Coins guessed and counted: what so many right guesses prove, however their number was chosen."""
+"""Counted guesses of coins, and what this many right ones prove, however their number was chosen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from audit.bounds.sharp_guesses import Side
 from guarantees.numerics.search import halved
 
 ROUNDING = 1e-9
-"""Relative error that a tail may have where a delta is searched: more than its special functions err."""
+"""Relative error allowed in a tail while a delta is searched: more than its special functions err."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,12 +39,12 @@ class Guesses:
 
     @property
     def guessed(self) -> int:
-        """All guesses."""
+        """Number of guesses on both sides."""
         return self.guessed_in + self.guessed_out
 
     @property
     def right(self) -> int:
-        """All right guesses."""
+        """Number of right guesses on both sides."""
         return self.right_in + self.right_out
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Guesses:
 
     @property
     def side(self) -> Side:
-        """Which guesses there are."""
+        """The sides on which coins are guessed."""
         return "both" if self.guessed_in and self.guessed_out else "in" if self.guessed_in else "out"
 
     @property
@@ -67,7 +67,7 @@ class Guesses:
         return self.canaries if self.side == "both" else self.canaries / 2
 
     def speak_of(self, delta: float) -> bool:
-        """Whether they can show an epsilon at this delta: one that holds at a delta holds at smaller ones."""
+        """Whether these guesses can prove an epsilon at this delta; one proven at a delta holds at smaller ones."""
         return self.at_delta is None or delta <= self.at_delta
 
     def epsilon(self, delta: float) -> float:
@@ -90,14 +90,14 @@ class Guesses:
         return 0.0 if kept(0.0) else halved(kept, 0.0, 1.0, rounds=60)[0]
 
     def mu(self, above: float = 0.0) -> float:
-        """Largest mu such that they refute mu-GDP, if it exceeds ``above``; else ``above``."""
+        """Largest mu such that these guesses refute mu-GDP, if it exceeds ``above``; else ``above``."""
         if self.at_delta is not None:
             epsilon = self.epsilon(self.at_delta)
             return max(above, mu_of(epsilon, self.at_delta)) if epsilon > 0 else above
         return worst.mu_refuted(self.right, self.guessed, coins=self.coins, risk=self.risk, above=above)
 
     def p_value(self, right: int, *, epsilon: float, delta: float) -> float:
-        """Smallest share of the risk at which so many right guesses refute (epsilon, delta)."""
+        """Smallest share of the risk at which this many right guesses refute (epsilon, delta)."""
         if self.at_delta is None:
             return worst.worst_tail(right, self.guessed, epsilon=epsilon, exposed=self.coins * delta)
         # A training that keeps a smaller delta keeps the declared one; of a larger one nothing is known.

@@ -1,4 +1,4 @@
-"""What one proven delta says of other numbers: every trade-off curve that reaches it reaches them too."""
+"""What a proven delta implies for other numbers: every trade-off curve that reaches it reaches them too."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from guarantees.laws.gaussian_and_laplace import gaussian_delta
 from guarantees.numerics.search import halved
 
 LARGEST_MU = 60.0
-"""No larger mu is looked at: its curve is 0 to machine precision."""
+"""Largest mu that is considered: its curve is 0 to machine precision."""
 TOLERANCE = 1e-7
-"""A searched mu is lowered by this, more than the search and its special functions err."""
+"""Amount by which a searched mu is lowered, more than the search and its special functions err."""
 ROUND_OFF = 1e-12
-"""What is computed in closed form is lowered by this part of itself, and by as much of 1."""
+"""Closed forms are lowered by this part of themselves, and by as much of 1."""
 
 
 def implied(question: Question, *, epsilon: float, delta: float) -> float:
-    """The least that a number can be where delta at ``epsilon`` is at least ``delta``; never above the truth.
+    """Lower bound on a number, given that delta at ``epsilon`` is at least ``delta``; never above the truth.
 
     A symmetric curve with this delta passes through a point on or below ``f`` of (epsilon, delta), and the number is
     least at one of those points: where f is steep it falls towards the axis, or else towards the middle of f.
@@ -36,7 +36,7 @@ def implied(question: Question, *, epsilon: float, delta: float) -> float:
 
 
 def mu_of(epsilon: float, delta: float) -> float:
-    """The mu at which mu-GDP has this delta at ``epsilon``, not above the truth: mu-GDP with a smaller mu has less."""
+    """The mu whose curve has this delta at ``epsilon``, never above the truth: a smaller mu has a smaller delta."""
     if delta <= 0:
         return 0.0
     reached = halved(lambda mu: float(gaussian_delta(epsilon, mu)) >= delta, 0.0, LARGEST_MU, within=TOLERANCE)

@@ -19,19 +19,19 @@ from guarantees.numerics.array import Array
 from guarantees.numerics.root import root
 
 DIRECTIONS = np.linspace(0, np.pi / 2, 17)
-"""Ways to spend a normal deviate on the two error rates: cos on alpha, sin on beta."""
+"""Ways to split a normal deviate between the two error rates: cos on alpha, sin on beta."""
 MARGIN = 1e-3
-"""The largest probability found along a curve is raised by this share: the search for it is numerical."""
+"""Share by which the largest probability found along a curve is raised: the search is numerical."""
 FEW = 100
-"""Below so many counts probabilities along a curve are searched in half deviations, above in whole ones."""
+"""Number of counts below which probabilities are searched in half deviations, and above in whole ones."""
 FINENESS = 200
-"""Numbers of false alarms are grouped by this part of a standard deviation."""
+"""Numbers of false alarms are grouped by a standard deviation divided by this."""
 MOST_POINTS = 48
 MOST_ROUNDS = 30
 LARGEST_ORDERING_RISK = 0.25
-"""A larger risk orders counts as this one does: at 1/2 no errors at all would already mean an infinite epsilon."""
+"""Larger risks order counts as this one does: at 1/2, no errors at all would already mean infinite epsilon."""
 CLOSE = 1e-3
-"""The bound's p-value lies below the risk by about this share."""
+"""Share by which the bound's p-value is below the risk, roughly."""
 
 
 @checked
@@ -63,7 +63,7 @@ def joint_mu_bound(counts: ErrorCounts, *, risk: Share) -> float:
 def approximate_bound(
     false_alarms: ArrayLike, misses: ArrayLike, *, trials: tuple[int, int], question: Question, risk: float
 ) -> Array:
-    """What score limits on both rates say: the order of the counts, and a good guess of the exact bound.
+    """Approximate bound from score limits on both rates: it orders the counts and is near the exact bound.
 
     ``min over phi of theta(x, y)``, x and y the score limits at z cos(phi) and z sin(phi), z the normal quantile of the
     risk (of 1/4 if that is smaller). Not a bound: its error is that of the normal approximation. Counts need not be
@@ -83,7 +83,7 @@ def _deviate(risk: float) -> float:
 
 
 def score_limit(errors: Array, trials: int, z: Array) -> Array:
-    """The rate u >= p with ``u - p = z sqrt(u (1 - u) / n)``. [wilson1927]"""
+    """Wilson's score limit: the rate u >= p with ``u - p = z sqrt(u (1 - u) / n)``. [wilson1927]"""
     p, spread = errors / trials, z * z / trials
     root = z * np.sqrt(np.maximum(p * (1 - p), 0.0) / trials + spread / (4 * trials))
     return np.minimum((p + spread / 2 + root) / (1 + spread), 1.0)
@@ -98,9 +98,9 @@ class Inversion:
     gamma: float
     low: float
     high: float
-    """Where alpha lies, but for a probability gamma."""
+    """Upper end of the interval for alpha, which fails with probability gamma at most."""
     region: Region
-    """Counts ordered at least as high as those seen: one set for all theta."""
+    """Counts ordered at least as high as the observed ones: one set for all theta."""
 
     def p_value(self, theta: float) -> float:
         """P-value of 'the number is at most theta'."""
@@ -148,7 +148,7 @@ def _spread(ends: Array, trials: int) -> Array:
 
 
 def inversion(counts: ErrorCounts, question: Question, *, risk: float) -> Inversion | None:
-    """The hypotheses about one number, ordered for a bound at ``risk``; None where the counts show nothing."""
+    """The hypotheses about one number, ordered for a bound at ``risk``; None if the counts show nothing."""
     require_risk(risk)
     trials = counts.trials_without, counts.trials_with
     seen = float(approximate_bound(counts.false_alarms, counts.misses, trials=trials, question=question, risk=risk))
@@ -163,7 +163,7 @@ def inversion(counts: ErrorCounts, question: Question, *, risk: float) -> Invers
 
 
 def _limits(false_alarms: Array, counts: ErrorCounts, question: Question, *, seen: float, z: float) -> Array:
-    """Most misses with which so many false alarms are ordered as high as ``seen``.
+    """Most misses with which each number of false alarms is ordered as high as ``seen``.
 
     ``theta(x, y) >= seen`` iff y is at most the curve of ``seen`` at x, and a score limit is at most y iff the count
     is at most ``n y - z sqrt(n y (1 - y))``.
@@ -202,7 +202,7 @@ def joint_bound(counts: ErrorCounts, question: Question, *, risk: float, passed_
 
 
 def _root(test: Inversion, alpha: Array, beta: Array, start: float, *, risk: float) -> float:
-    """The theta near ``start`` at which the p-value among these rates is the risk; 0 if it is higher everywhere."""
+    """The theta near ``start`` at which the p-value among these rates equals the risk; 0 if it is always higher."""
 
     def excess(theta: float) -> float:
         return math.log(test.p_value_among(theta, alpha, beta) / risk)

@@ -18,7 +18,7 @@ from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 
 GAMMA_SHARE = 0.02
-"""Share of a risk that is spent on where alpha lies."""
+"""Share of a risk that is spent on an interval for alpha."""
 NEGLECTED = 1e-11
 """Binomial mass left out of the sums at either end; it is added to the p-value."""
 GOLDEN_STEPS = 44
@@ -65,7 +65,7 @@ def joint_p_value(counts: ErrorCounts, claim: Claim | TradeOff, *, gamma: float 
 
 
 def joint_p_value_of_lines(counts: ErrorCounts, lines: SupportingLines, *, gamma: float) -> float:
-    """The same for a claim that is given by its supporting lines."""
+    """P-value of a claim given by its supporting lines, from the counts of one test."""
     require("gamma", 0 < gamma < 1, "in (0, 1)", gamma)
     statistic = evidence(counts, lines)
     if statistic <= 0:
@@ -75,7 +75,7 @@ def joint_p_value_of_lines(counts: ErrorCounts, lines: SupportingLines, *, gamma
 
 
 def p_value_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, *, gamma: float) -> float:
-    """The p-value if the statistic were this, with the interval that the false alarms give."""
+    """The p-value for a given value of the statistic, with the interval from the observed false alarms."""
     low, high = clopper_pearson_interval(counts.false_alarms, counts.trials_without, gamma)
     region = region_of(statistic, lines, counts, *groups(low, high, counts.trials_without))
     return min(1.0, gamma + 2 * NEGLECTED + supremum(region, lines, counts, low, high))
@@ -88,12 +88,12 @@ def evidence(counts: ErrorCounts, lines: SupportingLines) -> float:
 
 
 def evidence_at(rates: tuple[float, float], lines: SupportingLines, *, trials: tuple[int, int]) -> float:
-    """The same at any error rates."""
+    """The statistic T at any error rates."""
     return float(evidence_at_all(np.array([rates[0]]), np.array([rates[1]]), lines, trials=trials)[0])
 
 
 def evidence_at_all(alpha: Array, beta: Array, lines: SupportingLines, *, trials: tuple[int, int]) -> Array:
-    """The same at many error rates together."""
+    """The statistic T at many error rates at once."""
     found = np.zeros(alpha.shape)
     below = beta < lines.below(alpha)
     alpha, beta = alpha[below], beta[below]
@@ -123,14 +123,14 @@ def region_of(statistic: float, lines: SupportingLines, counts: ErrorCounts, fir
 
 
 def edge_of(statistic: float, lines: SupportingLines, counts: ErrorCounts) -> Edge | None:
-    """The line of rates with T at ``statistic``, for so many trials; None where not even two clean sheets reach it."""
+    """The curve of rates on which T equals ``statistic``; None if not even zero errors on both sides reach it."""
     claim = corners(lines)
     most = -counts.trials_without * np.log1p(-claim.x) - counts.trials_with * np.log1p(-claim.y)
     return None if not most.size or most.min() < statistic else _level_set(statistic, claim, counts)
 
 
 def region_below(edge: Edge | None, counts: ErrorCounts, first: Array, last: Array) -> Region:
-    """``region_of`` a statistic whose edge is known."""
+    """The region of a statistic whose edge is known."""
     if edge is None:
         return Region(first=first, last=last, limit=np.full(np.shape(first), -1, np.int64))
     p, q = edge
@@ -141,7 +141,7 @@ def region_below(edge: Edge | None, counts: ErrorCounts, first: Array, last: Arr
 
 
 def _level_set(statistic: float, claim: Corners, counts: ErrorCounts) -> Edge:
-    """Points (p, q), by increasing p, with T(p, q) = statistic, and where that line meets the axes.
+    """Points (p, q), by increasing p, with T(p, q) = statistic, and where their curve meets the axes.
 
     The points nearest to (x, y) on a curve of slope c lie on the ray ``p = x - s (n1/n0) c x(1-x)``,
     ``q = y - s y(1-y)``, along which T grows; Newton's method finds s.
@@ -201,7 +201,7 @@ def supremum(region: Region, lines: SupportingLines, counts: ErrorCounts, low: f
 def highest(
     function: Callable[[Array], Array], grid: Array, *, peaks: int, rounds: int, points: int
 ) -> tuple[float, float]:
-    """The largest value of a function on a grid that is made finer about its highest peaks, and where it is."""
+    """Largest value of a function, on a grid that is refined around its highest peaks, and where it is."""
     found = function(grid)
     best = float(found.max()), float(grid[found.argmax()])
     tops = np.flatnonzero((found >= np.r_[-1, found[:-1]]) & (found >= np.r_[found[1:], -1]))
@@ -217,7 +217,7 @@ def highest(
 
 
 def groups(low: float, high: float, trials: int, *, fineness: int = 50) -> tuple[Array, Array]:
-    """Numbers of false alarms that rates low..high make likely, in groups of a fiftieth of a deviation or less."""
+    """Likely numbers of false alarms for rates low..high, in groups of a fiftieth of a deviation or less."""
     first = binomial_quantile(NEGLECTED, trials, low) if low > 0 else 0
     last = binomial_upper_quantile(NEGLECTED, trials, high) if high < 1 else trials
     rate = (low + high) / 2
@@ -227,7 +227,7 @@ def groups(low: float, high: float, trials: int, *, fineness: int = 50) -> tuple
 
 
 def _least(value: Callable[[Array], Array], low: Array, high: Array) -> Array:
-    """Least value of a function with one valley between ``low`` and ``high``, by golden sections.
+    """Smallest value of a function with one valley between ``low`` and ``high``, by golden sections.
 
     T has one valley along the curve: the set above a convex curve meets each convex sublevel set in an interval.
     """
@@ -247,7 +247,7 @@ def _least(value: Callable[[Array], Array], low: Array, high: Array) -> Array:
 
 
 def _least_of_few(value: Callable[[Array], Array], low: Array, high: Array) -> Array:
-    """The same by sections into many parts: a call for many places takes hardly longer than for one."""
+    """Smallest value by sections into many parts: calling for many places takes hardly longer than for one."""
     least, share = np.full(low.shape, np.inf), np.linspace(0.0, 1.0, PARTS + 1)[:, None]
     for _ in range(SECTIONS):
         at = low + (high - low) * share

@@ -1,4 +1,4 @@
-"""A band for both error rates at every threshold at once, nearly as tight at each threshold as at any other."""
+"""A band for both error rates at every threshold at once, about equally tight at each threshold."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from guarantees.laws.kept import kept
 from guarantees.numerics.array import Array
 
 SPACING = 0.5
-"""Neighbouring ranks of the band differ by this many standard deviations of the count; in between it is monotone."""
+"""Standard deviations of the count between neighbouring ranks of the band; in between it is monotone."""
 DENSE = 400
-"""Beyond this rank neighbours differ by a constant factor instead."""
+"""Rank beyond which neighbours differ by a constant factor instead."""
 LEAN = 0.2
-"""The local level falls as rank ** -LEAN: epsilon depends on small counts, which therefore get somewhat more."""
+"""Exponent of the local level, rank ** -LEAN: epsilon depends on small counts, which get somewhat more risk."""
 SMALLEST_EXACT = 1e-7
-"""Below this risk rounding hides the crossing probability: the ranks share the risk evenly instead, a union bound."""
+"""Risk below which rounding hides the crossing probability: the ranks then share the risk evenly, a union bound."""
 WITHIN = 2e-3
 """Share of the risk that may stay unspent."""
 ROUNDING = 1e-5
 """Share of the risk left to the rounding of its computation."""
 MOST_SECANTS = 20
 TAIL = 9.5
-"""Standard deviations of a Poisson count kept in the recursion."""
+"""Standard deviations of a Poisson count that the recursion keeps."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class RateBand:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ThresholdBand:
-    """Upper limits on false-alarm and miss rates at thresholds, all of them valid at once."""
+    """Upper limits on false-alarm and miss rates at thresholds, all valid at once."""
 
     threshold: Array
     alpha_upper: Array
@@ -113,7 +113,7 @@ def band_from_grid(
     risk: float,
     rates: Callable[..., RateBand] | None = None,
 ) -> ThresholdBand:
-    """The same from integer counts of scores in cells: cell i holds scores in (edge i-1, edge i].
+    """The band from integer counts of scores in cells: cell i holds scores in (edge i-1, edge i].
 
     There is one cell more than there are edges: the last holds what lies above all edges. ``rates`` makes each side's
     limits, by default ``rate_band``.
@@ -150,7 +150,7 @@ def _band(
 
 
 def ranks(trials: int) -> Array:
-    """Ranks at which the band is set, mirrored: all small and all large ones, and fewer towards the middle."""
+    """Ranks at which the band is set, mirrored: all small and all large ones, fewer in the middle."""
     low = [1]
     while low[-1] <= trials // 2:
         near = min(low[-1], DENSE)
@@ -184,7 +184,7 @@ def rate_band(trials: int, *, risk: float) -> RateBand:
 
 
 def wider_rate_band(trials: int, *, risk: float) -> RateBand:
-    """The same by a union bound over the ranks: its local levels are smaller and found at once, whatever the risk."""
+    """Simultaneous upper limits by a union bound over the ranks: smaller local levels, found at once at any risk."""
     rank = ranks(trials)
     return _rate_band(trials, rank, float(np.log(risk / len(rank))) - 1e-6, risk)
 

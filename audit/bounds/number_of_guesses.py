@@ -1,4 +1,4 @@
-"""How many coins to guess, learnt from coins that are never guessed: from the middle scores outwards."""
+"""Choosing how many coins to guess from coins that are never guessed: revealed from the middle scores outwards."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from guarantees.numerics.ranks import ranks_of
 from guarantees.numerics.search import halved
 
 SAMPLE = 0.05
-"""Of all coins, drawn at random, that are revealed first: the only ones that show what extreme scores are worth."""
+"""Share of all coins, drawn at random, that is revealed first: only these show what extreme scores are worth."""
 FIRST = 0.45
-"""Of all other coins, on each side, that the first look at the middle leaves hidden."""
+"""Share of all other coins, on each side, that the first look at the middle leaves hidden."""
 SHRINK = 0.7
-"""The most that one look leaves hidden of what the last one left: the fit gains data before it is trusted."""
+"""Largest share of the hidden coins that one look leaves hidden: the fit gains data before it is trusted."""
 WIDE = 1.4
-"""A number of guesses is settled where it is at least one in so many of the hidden coins."""
+"""A number of guesses is final once the hidden coins are at most this many times as many."""
 FEWEST = 8
-"""Hidden coins on a side at which no more are revealed."""
+"""Number of hidden coins on a side at which no more are revealed."""
 CANDIDATES = 24
 KNOTS = (0.67, 1.28, 1.88, 2.5)
 """Normal quantiles of ranks, on either side, at which the fitted log odds may change their slope."""
 LEVEL, SLOPE, BEND = 0.03, 1e3, 0.1
 """Prior variances: fair coins have level 0, the slope is finite where coins are told perfectly, bends must be shown."""
 BOTH = 1.25
-"""Guesses for one side only must promise so many times more than for both: by chance one side often seems better."""
+"""How many times more one-sided guesses must promise than two-sided: by chance one side often seems better."""
 OPTIMISM = 0.5
-"""Deviations by which the slope is raised."""
+"""Deviations by which the fitted slope is raised."""
 BINS = 400
 STEPS = 20
-"""Newton steps of a fit, at most."""
+"""Most Newton steps of a fit."""
 HALVINGS = 17
 
 
 def sampled_canaries(canaries: int, *, seed: int) -> Array:
-    """True for the canaries whose coins are revealed first.
+    """Mask of the canaries whose coins are revealed first.
 
     Drawn among canaries, not among places of their scores: places read the training's output, and a training that knows
     the seed could put what delta exposes at other places and have all coins guessed, not those that the bound counts.
@@ -48,7 +48,7 @@ def sampled_canaries(canaries: int, *, seed: int) -> Array:
 
 
 def guess_extremes(scores: Array, coins: Array, *, sampled: Array, delta: float, risk: float) -> Guesses:
-    """Guess the coins of the most extreme scores, as many as revealed coins recommend.
+    """Guess the coins of the most extreme scores, as many as the revealed coins recommend.
 
     Scores come from the highest to the lowest, with their coins and whether they are ``sampled_canaries``. The sampled
     coins are revealed, then the others from the middle outwards; log odds, bent lines in the normal quantiles of ranks,
@@ -57,13 +57,13 @@ def guess_extremes(scores: Array, coins: Array, *, sampled: Array, delta: float,
     only. Where the fit is poor, fewer or more are guessed than would be best: that costs tightness, never validity.
     """
     places, rest = _normal_ranks(scores), ~sampled
-    outer, own = places[rest], coins[rest]
-    n = len(own)
+    outer, later = places[rest], coins[rest]
+    n = len(later)
     exposed, split = n * delta, risk_split(n * delta)
     hidden = max(1, math.ceil(FIRST * n))
     while True:
         shown = slice(hidden, n - hidden)
-        fitted = _fit(np.concatenate([places[sampled], outer[shown]]), np.concatenate([coins[sampled], own[shown]]))
+        fitted = _fit(np.concatenate([places[sampled], outer[shown]]), np.concatenate([coins[sampled], later[shown]]))
         odds = _bent(outer) @ fitted
         right_in, right_out = np.cumsum(expit(odds[:hidden])), np.cumsum(expit(-odds[::-1][:hidden]))
         k_in, k_out = best_guesses(right_in, right_out, exposed=exposed, risk=risk, split=split)
@@ -75,8 +75,8 @@ def guess_extremes(scores: Array, coins: Array, *, sampled: Array, delta: float,
     return Guesses(
         guessed_in=k_in,
         guessed_out=k_out,
-        right_in=int(own[:k_in].sum()),
-        right_out=int((~own[n - k_out :]).sum()),
+        right_in=int(later[:k_in].sum()),
+        right_out=int((~later[n - k_out :]).sum()),
         revealed=int(sampled.sum()) + max(0, n - 2 * hidden),
         sampled=int(sampled.sum()),
         canaries=len(scores),
@@ -87,7 +87,7 @@ def guess_extremes(scores: Array, coins: Array, *, sampled: Array, delta: float,
 
 
 def risk_split(exposed: float) -> float:
-    """Share of the risk that chance gets: all of it where delta exposes nothing, less the more it exposes.
+    """Share of the risk for chance: all of it if delta exposes nothing, less the more it exposes.
 
     For Gaussian scores (mu 1/4 to 4) of 10^4 to 10^6 canaries within 3% of the best split's bound up to 1 exposed coin,
     within 10% up to 100. Any split is valid that is fixed beforehand.
@@ -96,12 +96,12 @@ def risk_split(exposed: float) -> float:
 
 
 def _normal_ranks(scores: Array) -> Array:
-    """Normal quantiles of ranks, tied scores sharing theirs: scores on a scale that no monotone change moves."""
+    """Normal quantiles of ranks, tied scores sharing theirs: a scale that no monotone change of scores moves."""
     return ndtri((ranks_of(scores) - 0.5) / len(scores))
 
 
 def _bent(places: Array) -> Array:
-    """Columns of a line that may bend at the knots of either side."""
+    """Columns of a line that may bend at the knots on either side."""
     bends = [np.maximum(side * places - knot, 0.0) * side for side in (1, -1) for knot in KNOTS]
     return np.stack([np.ones_like(places), places, *bends], axis=-1)
 
@@ -133,7 +133,7 @@ def _fit(places: Array, coins: Array) -> Array:
 
 
 def best_guesses(right_in: Array, right_out: Array, *, exposed: float, risk: float, split: float) -> tuple[int, int]:
-    """Numbers of guesses 'in' and 'out', alike or for one side, whose foretold bound is largest.
+    """Numbers of guesses 'in' and 'out', two-sided or one-sided, with the largest predicted bound.
 
     The most guesses where none would prove anything.
     """
@@ -148,7 +148,7 @@ def best_guesses(right_in: Array, right_out: Array, *, exposed: float, risk: flo
 
 
 def foretold(right: Array, guesses: Array, *, exposed: float, risk: float, split: float) -> Array:
-    """The capped bounds of so many right guesses (any real numbers), near enough to compare them."""
+    """Predicted capped bounds for this many right guesses (any real numbers), close enough to compare them."""
     right = np.clip(right, 1e-3, guesses)
     choose = gammaln(guesses + 1) - gammaln(right + 1) - gammaln(guesses - right + 1)
 

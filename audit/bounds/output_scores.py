@@ -1,4 +1,4 @@
-"""A score for outputs that somebody drew: learned on some of them, given to the others."""
+"""Scores for outputs that somebody else drew: learned on some of them, applied to the others."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from guarantees.numerics.array import Array
 from guarantees.numerics.equal_rows import different_rows
 
 LEARN = 3
-"""One output of so many learns the score."""
+"""One output in this many learns the score."""
 FEWEST = 12
-"""Outputs of a side from which a score can be learned and judged."""
+"""Fewest outputs of a side from which a score can be learned and judged."""
 FULL = 4
-"""Learning trials for each coordinate from which on their covariances are used, not only their variances."""
+"""Learning trials per coordinate from which covariances are used, not only variances."""
 RIDGE = 1e-9
-"""Share of what varies on both sides together that is added to each variance: numbers may be constant, or one draw."""
+"""Share of the joint variance added to each variance: numbers may be constant, or one draw."""
 FEW = 64
-"""Different rows up to which a release counts as discrete."""
+"""Most different rows of a release that counts as discrete."""
 PLAIN = 4
 """Standard errors beyond which a number's spread counts as different on the two sides."""
 FAR = 1e50
-"""Units beyond which a number counts as so far away, so that squares stay finite."""
+"""Units at which distances are capped, so that squares stay finite."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LearnedScores:
-    """Scores of the outputs that did not learn the score, and how many of a side did."""
+    """Scores of the outputs that did not learn the score, and how many of each side did."""
 
     without: Array
     with_record: Array
@@ -58,7 +58,7 @@ def learned_scores(without: Array, with_record: Array, *, seed: int) -> LearnedS
     found = [read(side) for side in laws]
     floor = RIDGE * np.concatenate(found).var(axis=0)
     normal = [_Normal.of(side, np.where(floor > 0, floor, 1.0)) for side in found]
-    zero, one = (normal[1](own) - normal[0](own) for own in map(read, judged))
+    zero, one = (normal[1](rows) - normal[0](rows) for rows in map(read, judged))
     return LearnedScores(
         without=zero,
         with_record=one,
@@ -67,7 +67,7 @@ def learned_scores(without: Array, with_record: Array, *, seed: int) -> LearnedS
 
 
 def copies(values: ArrayLike) -> int:
-    """How many trials are copies of others, where they look like draws of continuous noise; 0 where they do not.
+    """How many trials are copies of others, if they look like draws of continuous noise; else 0.
 
     Whole numbers, and trials that take few values, are what a discrete release gives. Scores may be rounded: they are
     called copies only if each comes more than once.
@@ -83,7 +83,7 @@ def copies(values: ArrayLike) -> int:
 
 
 def rows_of_outputs(name: str, values: ArrayLike) -> Array:
-    """Outputs as one row a trial, or an error that says what is wrong and where."""
+    """Outputs as one row per trial; an error says what is wrong and where."""
     outputs = np.asarray(values)
     require(name, outputs.dtype.kind in "biuf", "an array of real numbers", outputs.dtype)
     require(name, len(outputs) >= FEWEST, f"at least {FEWEST} outputs", len(outputs))
@@ -97,18 +97,18 @@ def rows_of_outputs(name: str, values: ArrayLike) -> Array:
 
 
 def counting_column(without: Array, with_record: Array) -> int | None:
-    """The first column that numbers the trials of the two files, as no release does: whole numbers, none of them twice.
+    """The first column that numbers the trials of the two files: different whole numbers, as no release has.
 
     They rise or fall from trial to trial, or are all those between the least and the largest, of each file or of both.
     """
     sides = (without, with_record)
     some = np.concatenate([side[:FEWEST] for side in sides])
     for place in np.flatnonzero((np.mod(some, 1) == 0).all(axis=0)):
-        own = [side[:, place] for side in sides]
-        if any(np.mod(column, 1).any() for column in own):
+        pair = [side[:, place] for side in sides]
+        if any(np.mod(column, 1).any() for column in pair):
             continue
-        in_order = all((np.diff(column) > 0).all() or (np.diff(column) < 0).all() for column in own)
-        if in_order or all(map(_consecutive, own)) or _consecutive(np.concatenate(own)):
+        in_order = all((np.diff(column) > 0).all() or (np.diff(column) < 0).all() for column in pair)
+        if in_order or all(map(_consecutive, pair)) or _consecutive(np.concatenate(pair)):
             return int(place)
     return None
 
@@ -124,7 +124,7 @@ def _split(side: Array, rng: np.random.Generator) -> tuple[Array, Array, Array]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Read:
-    """Three numbers of an output, which is first brought to units in which what learned has about the size 1."""
+    """Three numbers of an output, computed in units in which the learned quantities are about 1."""
 
     unit: Array
     middle: Array
@@ -132,7 +132,7 @@ class _Read:
     direction: Array
     scale: Array
     squares: Array
-    """Weights of the squares, as in the likelihood ratio of normal numbers; 0 where both sides vary alike."""
+    """Weights of the squares, as in the likelihood ratio of normal numbers; 0 if both sides vary alike."""
 
     @classmethod
     def of(cls, without: Array, with_record: Array) -> _Read:

@@ -1,4 +1,4 @@
-"""Proven points of the trade-off plane that hold together at one risk, and what they say about epsilon, delta, mu."""
+"""Proven points of the trade-off plane that hold together at one risk, and what they imply for epsilon, delta, mu."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def proven_mu(points: tuple[Limits, ...]) -> float:
 
 
 def refutes(points: tuple[Limits, ...], claim: Claim) -> bool:
-    """Whether some proven point lies below the claimed curve by more than the claim's numerical error.
+    """Whether a proven point lies below the claimed curve by more than the claim's numerical error.
 
     One curve speaks for both directions: beta below f(alpha) is alpha below f^-1(beta). The error is that of both rates
     of a line's touching point, so a steep line is lowered by more of it. [docs/validity.md, section 1]
@@ -49,5 +49,5 @@ def refutes(points: tuple[Limits, ...], claim: Claim) -> bool:
 
 
 def lowest_beta(claim: Claim, alpha: Array) -> Array:
-    """The claimed miss rate less what the claim's numerical error may have added to it."""
+    """The claimed miss rate less what the claim's numerical error may have added."""
     return claim.beta(alpha) if claim.error == 0 else tabulate(claim).below(alpha)

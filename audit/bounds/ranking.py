@@ -1,4 +1,4 @@
-"""Scores in order, ties broken at random: a recorded seed that knows nothing of the coins."""
+"""Ranking scores, with ties broken at random by a recorded seed that does not depend on the coins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ORDER, SAMPLE = 0x71E5, 0x5A3F
 
 
 def from_highest(scores: Array, *, seed: int) -> Array:
-    """Places of the scores from the highest to the lowest, equal scores in an order drawn by ``seed``.
+    """Indices of the scores from highest to lowest, equal scores in an order drawn by ``seed``.
 
     The order reads scores and seed alone, so it may stand in for the scores wherever these are independent of what is
     guessed. Ordered by their labels, ties would leak them; ordered against a guesser, they cost power: answers of 0 and
@@ -22,7 +22,7 @@ def from_highest(scores: Array, *, seed: int) -> Array:
 
 
 def drawn_places(places: int, count: int, *, seed: int) -> Array:
-    """True at ``count`` of the places, drawn at random by ``seed``."""
+    """Mask that is True at ``count`` of the places, drawn at random by ``seed``."""
     return _generator(seed, SAMPLE).permutation(places) < count
 
 
@@ -32,6 +32,6 @@ def _generator(seed: int, purpose: int) -> np.random.Generator:
 
 
 def tied(scores: Array) -> int:
-    """How many scores are shared by two or more."""
+    """How many scores are shared by two or more canaries."""
     _, counts = np.unique(scores, return_counts=True)
     return int(counts[counts > 1].sum())

@@ -1,4 +1,4 @@
-"""One training, many coins, a claim that is a curve: the sharp tail of right guesses, by bets at many epsilons."""
+"""The sharp tail of right guesses in one training under a claimed curve, by bets at many epsilons."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from guarantees.numerics.search import halved
 from guarantees.trade_off import TradeOff
 
 Profile = Callable[[Array], Array]
-"""Delta at each epsilon, of one coin, never below the truth."""
+"""Function that gives one coin's delta at each epsilon, never below the truth."""
 Side = Literal["both", "in", "out"]
 COARSE, FINE = 16, 20
 """Levels of epsilon of the first program, and of the second, which looks closer where the first one bets."""
 GRID = np.concatenate([[0.0], np.geomspace(1e-3, 600.0, 500)])
 NEGLIGIBLE = 1e-3
-"""Expected number of coins that delta exposes below which no larger epsilon is worth a bet."""
+"""Expected number of coins exposed by delta below which a larger epsilon is not worth a bet."""
 BELOW, ABOVE = 5.0, 4.0
 """Square roots of the number of guesses by which the program looks below and above the right ones."""
 MOST_GUESSES = 2_500
-"""Beyond these the program takes too long, and the recursion decides alone."""
+"""Most guesses for the program, which takes too long beyond; the recursion then decides alone."""
 SMALLEST = 1e-6
-"""Tails below this are not computed: the program's tolerance is not much smaller."""
+"""Smallest tail that is computed: the program's tolerance is not much smaller."""
 RAISED = 1 + 1e-6
-"""Factor on the program's stakes, which covers its tolerance; whatever they are, the certificate is valid."""
+"""Factor on the program's stakes that covers its tolerance; the certificate is valid for any stakes."""
 LARGEST_STAKE = 1e3
-"""Stakes times guesses may not exceed this, so that rounding stays below ``ROUNDING``."""
+"""Largest product of stakes and guesses, so that rounding stays below ``ROUNDING``."""
 ROUNDING = 1e-12
 DELTA_ROUNDING = 1e-15
 """Absolute error of a delta in closed form."""
@@ -38,7 +38,7 @@ HALVINGS = 44
 
 
 def sharp_tail(correct: int, guesses: int, *, coins: float, profile: Profile) -> float:
-    """Largest probability of so many right guesses under all mechanisms with a profile of deltas, from above.
+    """Upper bound on the probability of this many right guesses, over all mechanisms with a profile of deltas.
 
     A linear program proposes stakes at levels of epsilon; ``certified_tail`` proves what they prove. 1 where the
     program is too large or proposes nothing. [docs/one-run-validity.md, 'Claims as curves']
@@ -90,7 +90,7 @@ def certified_tail(correct: int, guesses: int, *, coins: float, epsilons: Array,
 
 
 def _largest_bet(affordable: float, levels: list[tuple[float, float]]) -> float:
-    """The largest bet whose loss is affordable: at the lowest levels first, which lose least."""
+    """The largest bet whose loss is affordable, placed at the lowest levels first, which lose least."""
     bet = 0.0
     for stake, odds in levels:
         if affordable <= stake * odds:
@@ -101,7 +101,7 @@ def _largest_bet(affordable: float, levels: list[tuple[float, float]]) -> float:
 
 
 def best_stakes(correct: int, guesses: int, *, coins: float, epsilons: Array, deltas: Array) -> Array:
-    """Stakes from the dual of the program: the largest ``P(C >= v)`` over the laws p of the number of right guesses.
+    """Stakes from the dual of a linear program: the largest ``P(C >= v)`` over the laws p of the right guesses.
 
     ``sum_j ((j + 1) p_{j+1} - e^e (k - j) p_j)^+ <= n delta(e)`` at every level e. Laws reach only some deviations to
     either side of v: that may cost tightness, never validity. All zeros where the solver fails.
@@ -137,7 +137,7 @@ def best_stakes(correct: int, guesses: int, *, coins: float, epsilons: Array, de
 
 
 def profile_of(curve: TradeOff, side: Side) -> Profile:
-    """Deltas of a coin that is guessed on one side, or the mean of both, raised by the curve's numerical error."""
+    """Deltas of a coin guessed on one side, or the mean of both sides, raised by the curve's numerical error."""
 
     def profile(epsilons: Array) -> Array:
         included = np.asarray(curve.delta(epsilons, "with_given_without"), float)

@@ -1,4 +1,4 @@
-"""Supporting lines of a claimed trade-off curve: straight lines that no mechanism keeping the claim falls below."""
+"""Supporting lines of a claimed trade-off curve: no mechanism that keeps the claim falls below them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from guarantees.trade_off import TradeOff
 TAIL = 9.0
 """Normal deviate at which the default table ends: rates of about 1e-19."""
 LARGEST_LOSS = 600.0
-"""Losses beyond this are not followed: their exponential would overflow."""
+"""Largest loss that is followed: the exponential of larger ones would overflow."""
 NARROWEST = 1e-12
 """Relative distance of thresholds below which a jump between them counts as an atom."""
 REFINEMENTS = 16
@@ -24,7 +24,7 @@ MOST_LINES = 16
 SMALLEST_RATE = 1e-15
 NOISY = 20.0
 SAME = 1e-12
-"""Relative distance below which corners are one."""
+"""Relative distance below which two corners count as one."""
 COSTLY = 1e-3
 """Lines that the claim's numerical error lowers by more than this are left out."""
 
@@ -42,7 +42,7 @@ class SupportingLines:
     slope: Array
 
     def below(self, alpha: Array) -> Array:
-        """The envelope at ``alpha``: the higher of the two nearest lines, at least 0."""
+        """Height of the envelope at ``alpha``: the higher of the two nearest lines, at least 0."""
         alpha = np.asarray(alpha, float)
         right = np.clip(np.searchsorted(self.x, alpha), 0, len(self.x) - 1)
         left = np.maximum(right - 1, 0)
@@ -64,13 +64,13 @@ class Corners:
 
 
 def curve_of(claim: Claim | TradeOff) -> TradeOff:
-    """The curve of a claim, or the curve itself."""
+    """The curve of a claim, or the given curve itself."""
     return claim.curve if isinstance(claim, Claim) else claim
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Known:
-    """A curve as the key of a cache: by identity, as laws need not be hashable."""
+    """A curve as a cache key: compared by identity, as laws need not be hashable."""
 
     curve: TradeOff
 
@@ -93,7 +93,7 @@ def tabulate(claim: Claim | TradeOff, *, points: int = 1024) -> SupportingLines:
 
 @functools.lru_cache(maxsize=8)
 def _tabulated(known: _Known, points: int, error: float) -> SupportingLines:
-    """See ``tabulate``; the error is part of the key, since a curve whose error has grown needs other lines."""
+    """Cached lines; the error is part of the key, as a curve whose error has grown needs other lines."""
     curve = one_pair(known.curve)
     threshold = _first_thresholds(curve)
     alpha, beta = (np.asarray(rate, float) for rate in curve.errors(threshold))
@@ -121,7 +121,7 @@ def _tabulated(known: _Known, points: int, error: float) -> SupportingLines:
 
 
 def one_pair(curve: TradeOff) -> TradeOff:
-    """The curve, for many thresholds; of a promise made of single lines, the piecewise linear one that they prove."""
+    """The curve in a form for many thresholds: a promise made of single lines becomes a piecewise linear curve."""
     corners = curve.law.vertices
     if curve.law.is_pair or corners is None:
         return curve if curve.law.tabled is curve.law else TradeOff(curve.law.tabled)
@@ -163,7 +163,7 @@ def _between(threshold: Array, steps: Array) -> Array:
 
 
 def _along_atoms(threshold: Array, alpha: Array, beta: Array, points: int, floor: float) -> tuple[Array, Array, Array]:
-    """Add points along the straight pieces of the curve: the line of an atom's upper end, followed to its lower end."""
+    """The thresholds with points along the curve's straight pieces: from an atom's upper to its lower end."""
     missing = np.clip(np.ceil(_steps(alpha, beta, points, floor)) - 1, 0, points).astype(int)
     left = np.repeat(np.arange(len(missing)), missing)
     place = np.arange(len(left)) - np.repeat(np.cumsum(missing) - missing, missing) + 1

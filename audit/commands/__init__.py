@@ -1,1 +1,1 @@
-"""One file per command; what all of them can be told is in `arguments`."""
+"""One module per command; ``arguments`` has the options of all."""

@@ -1,4 +1,4 @@
-"""What the command line says: names, help and options, with nothing heavy imported."""
+"""The command line's names, help and options, with no heavy import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from audit.suites.suite import SuiteError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """One subcommand; audit.commands.<name>.execute does its work."""
+    """One subcommand; ``audit.commands.<name>.execute`` does its work."""
 
     name: str
     help: str
@@ -30,7 +30,7 @@ def _duration(text: str) -> float:
 
 
 def _rate(text: str) -> float:
-    """A number, or the fraction that people know it by: 256/60000."""
+    """A number, or the fraction by which people know it, such as 256/60000."""
     try:
         return float(fractions.Fraction(text.replace(" ", ""))) if "/" in text else float(text)
     except (ValueError, ZeroDivisionError):
@@ -38,14 +38,14 @@ def _rate(text: str) -> float:
 
 
 def risk_of(confidence: float) -> float:
-    """``1 - confidence`` in decimals, so that 0.95 means a risk of 0.05 and no rounding error is recorded."""
+    """``1 - confidence`` in decimals, so that 0.95 gives a risk of exactly 0.05."""
     if not 0 < confidence < 1:
         raise ValueError(f"--confidence must lie between 0 and 1, got {confidence}.")
     return float(1 - decimal.Decimal(str(confidence)))
 
 
 def _speech(parser: argparse.ArgumentParser) -> None:
-    """What every command can be told about its own words."""
+    """Options of every command about what it prints."""
     _flag(parser, "--json", "print machine-readable JSON on standard output")
     _flag(parser, "--quiet", "print only warnings, errors and --json output; see the exit code")
 

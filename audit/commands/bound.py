@@ -1,4 +1,4 @@
-"""dpsgd-audit bound: scores from anywhere, valid bounds out."""
+"""dpsgd-audit bound: valid bounds from scores drawn anywhere."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from audit.verdict.score_bounds import ScoreBounds
 
 CLOSE = 0.01
-"""By which a p-value may lie above the smallest that the joint test gives and still be called that."""
+"""How far a p-value may lie above the smallest that the joint test gives and still be called that."""
 BY_THE_BAND = "by the band over all thresholds"
 EXITS = {"violation": EXIT_UNEXPECTED, "no_violation_found": EXIT_EXPECTED, "inconclusive": EXIT_INCONCLUSIVE}
 
@@ -50,7 +50,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
-    """Refuse, before anything is read, what cannot be written or does not go together."""
+    """Refuse, before reading anything, options that do not go together and outputs that cannot be written."""
     if not 0 <= arguments.delta < 1:
         raise ValueError(f"--delta must lie in [0, 1), got {arguments.delta}.")
     if arguments.one_run and arguments.markdown and arguments.claim is None:
@@ -102,7 +102,7 @@ def _read(arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _from_scores(arguments: argparse.Namespace, sides: tuple[np.ndarray, np.ndarray]) -> ScoreBounds:
-    """Bound, and print or write what was asked for."""
+    """Compute the bounds, and print or write what was asked for."""
     from audit.scores import from_scores
     from audit.suites.claim_names import claim_from_text
 
@@ -129,7 +129,7 @@ def _from_scores(arguments: argparse.Namespace, sides: tuple[np.ndarray, np.ndar
 
 
 def _write(found: ScoreBounds | OneRun, arguments: argparse.Namespace) -> None:
-    """The record with the files that it is about, its page and its model card: what was asked for."""
+    """Write the record with its input files, the page and the model card, as far as asked for."""
     from audit.record.of_one_run import as_record
     from audit.record.stored import save_records
     from audit.report.page import write_report
@@ -152,7 +152,7 @@ def _write(found: ScoreBounds | OneRun, arguments: argparse.Namespace) -> None:
 
 
 def _command(arguments: argparse.Namespace) -> str:
-    """What counts the same scores again: everything that changes the numbers."""
+    """Command that counts the same scores again: every option that changes the numbers."""
     words = ["dpsgd-audit", "bound", "--without", arguments.without, "--with", arguments.with_record]
     words += ["--one-run"] if arguments.one_run else []
     for option in ("claim", "delta", "confidence", "target", "seed"):
@@ -164,7 +164,7 @@ def _command(arguments: argparse.Namespace) -> str:
 
 
 def _numbers(found: ScoreBounds, delta: float) -> dict[str, Any]:
-    """Everything but the scores themselves and the whole band."""
+    """The result without the scores themselves and the whole band."""
     told = ("risk", "shares", "numbers", "tests", "seed", "learned_from", "conditions")
     kept = (*told, "verdict", "judgement", "summary")
     return {
@@ -187,10 +187,10 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
     sources = {number.name: _source(found, number, proven_by_all[number.name]) for number in found.numbers}
     for number in found.numbers:
         proven, source = at_least(proven_by_all[number.name]), sources[number.name]
-        own = f"limits on each error rate alone: {at_least(number.rectangle)}"
+        detail = f"limits on each error rate alone: {at_least(number.rectangle)}"
         if source:
-            own = f"{source}; its own test: {at_least(number.at_least)}"
-        print(f"{heads[number.name] + ':':26}at least {proven}   ({own})")
+            detail = f"{source}; its own test: {at_least(number.at_least)}"
+        print(f"{heads[number.name] + ':':26}at least {proven}   ({detail})")
     if found.summary is not None:
         _print_summary(found.summary, delta=found.delta(0.0))
     judged = found.tests[0].counts
@@ -223,7 +223,7 @@ def _print(found: ScoreBounds, arguments: argparse.Namespace) -> None:
 
 
 def _source(found: ScoreBounds, number: ProvenNumber, proven: float) -> str:
-    """What proves more than the number's own test does, if anything does."""
+    """What proves more than the number's own test, if anything does."""
     if proven <= number.at_least:
         return ""
     questions = {"epsilon": EpsilonAt(delta=number.given or 0.0), "delta": DeltaAt(epsilon=0.0), "mu": Mu()}
@@ -231,13 +231,13 @@ def _source(found: ScoreBounds, number: ProvenNumber, proven: float) -> str:
 
 
 def _p_value(p: float, risk: float) -> str:
-    """With the word that it cannot be smaller, where only the joint test speaks: that never goes below its gamma."""
+    """The p-value, with a note if it cannot be smaller: the joint test alone never goes below its gamma."""
     floor = ", the smallest that its test gives at this confidence"
     return f"p-value {readable_p_value(p)}{floor if math.isclose(p, GAMMA_SHARE * risk, rel_tol=CLOSE) else ''}"
 
 
 def _print_summary(summary: AttackSummary, *, delta: float) -> None:
-    """The attack's figures, estimated and proven, and which number says more; ``delta`` is proven at epsilon 0."""
+    """Print the attack's figures, estimated and proven, and which number says more; ``delta`` is at epsilon 0."""
     figures = [
         ("AUROC", summary.auroc_at_least, summary.auroc),
         ("accuracy", summary.accuracy_at_least, summary.accuracy),

@@ -39,24 +39,24 @@ def execute(arguments: argparse.Namespace) -> int:
 
         save_claims(claims, Path(arguments.plot))
     stated = _stated(arguments)
-    said = [] if stated is None else stated.by_each(claims)
+    by_claim = [] if stated is None else stated.by_each(claims)
     if arguments.json:
         found = [plain(claim_json(*pair)) for pair in zip(claims, summaries, strict=True)]
-        answers = [{"stated": answer.says} for answer in said] or [{}] * len(found)
+        answers = [{"stated": answer.says} for answer in by_claim] or [{}] * len(found)
         print_json([one | answer for one, answer in zip(found, answers, strict=True)])
     elif not arguments.quiet:
         print_claims(claims, summaries)
-        for answer in said:
+        for answer in by_claim:
             print(answer.says)
         for remark in _remarks(arguments):
             print(remark)
         if arguments.plot:
             print(f"Plot: {arguments.plot}")
-    return min((answer.code for answer in said if answer.code), default=0)
+    return min((answer.code for answer in by_claim if answer.code), default=0)
 
 
 def _shuffled(arguments: argparse.Namespace) -> int:
-    """What holds if the loader shuffles and the accountant says Poisson."""
+    """Answer what holds if the loader shuffles and the accountant assumes Poisson batches."""
     others = ("claims", "sampler", "normalise_by", "plot")
     if given := [name for name in others if getattr(arguments, name)]:
         raise ValueError(
@@ -65,23 +65,23 @@ def _shuffled(arguments: argparse.Namespace) -> int:
         )
     setting, stated = _setting(arguments), _stated(arguments)
     found = shuffled_training(setting, deltas=tuple(arguments.delta or (1e-6, 1e-5)))
-    said = None if stated is None else stated_if_shuffled(found, stated)
+    answer = None if stated is None else stated_if_shuffled(found, stated)
     if arguments.json:
-        print_json(plain(shuffled_json(found)) | ({} if said is None else {"stated": said.says}))
+        print_json(plain(shuffled_json(found)) | ({} if answer is None else {"stated": answer.says}))
     elif not arguments.quiet:
         print_shuffled(found)
         if arguments.batch is not None and arguments.records % arguments.batch:
-            left = f"with {arguments.records:,} records the last one is smaller"
-            print(f"Computed for {setting.rounds:,} batches of one size; {left}.")
-        if said is not None:
-            print(said.says)
+            smaller = f"with {arguments.records:,} records the last one is smaller"
+            print(f"Computed for {setting.rounds:,} batches of one size; {smaller}.")
+        if answer is not None:
+            print(answer.says)
         for remark in _remarks(arguments):
             print(remark)
-    return 0 if said is None else said.code
+    return 0 if answer is None else answer.code
 
 
 def _remarks(arguments: argparse.Namespace) -> list[str]:
-    """What is true of the numbers given and may not be what was meant."""
+    """Notes on the given numbers, which may not be what was meant."""
     records, batch, found = arguments.records, arguments.batch, []
     if records is None:
         return found
@@ -101,7 +101,7 @@ def _remarks(arguments: argparse.Namespace) -> list[str]:
 
 
 def _stated(arguments: argparse.Namespace) -> Stated | None:
-    """The epsilon that is asked about, at the one delta that is given."""
+    """The epsilon that is asked about, at the one given delta."""
     if arguments.stated is None:
         return None
     if len(arguments.delta or ()) != 1:
@@ -137,7 +137,7 @@ def _setting(arguments: argparse.Namespace) -> Setting:
 
 
 def _require_figure(path: str) -> None:
-    """A file that a figure can be written to."""
+    """Refuse a file to which no figure can be written."""
     if not path.endswith(FIGURES):
         raise ValueError(f"--plot takes a file ending in {', '.join(FIGURES)}; got {path!r}.")
     require_writable(path)

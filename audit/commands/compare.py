@@ -23,7 +23,7 @@ STYLES = {
     "missing": "yellow",
 }
 EXIT_NOT_COMPARED = 4
-"""Nothing got worse as far as was seen, but some audit of the old records was not compared, or none at all."""
+"""Exit code if nothing got worse as far as was seen, but some audit of the old records, or all, was not compared."""
 NOTHING_COMPARED = "No audit was compared, so this says nothing about what changed."
 OBSERVED = "Observed advantages are read at one threshold that both records have: estimates, and no bounds."
 DOUBTED = "the {} record contradicts its own counts ({}); `dpsgd-audit verify` says more"
@@ -54,15 +54,15 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _doubted(records: tuple[AuditRecord, ...], which: str) -> dict[str, str]:
-    """Audits whose record says what its counts do not, and why: no change can be read off those."""
+    """Audits with records that contradict their counts, and why: no change can be read from those."""
     from audit.verify.procedure import contradiction
 
-    said = {record.name: contradiction(record) for record in records}
-    return {name: DOUBTED.format(which, why) for name, why in said.items() if why is not None}
+    doubts = {record.name: contradiction(record) for record in records}
+    return {name: DOUBTED.format(which, why) for name, why in doubts.items() if why is not None}
 
 
 def _believed(change: Change, doubt: str | None) -> Change:
-    """A change, unless a record of it contradicts itself: what got worse or is missing still did."""
+    """A change, or a doubt if one of its records contradicts itself; what got worse or is missing stays."""
     if doubt is None:
         return change
     if change.state in ("worse", "missing"):
@@ -71,7 +71,7 @@ def _believed(change: Change, doubt: str | None) -> Change:
 
 
 def _any_compared(changes: tuple[Change, ...]) -> bool:
-    """Whether counts were, or two audits that could not run, as expected."""
+    """Whether any counts were compared, or two audits that could not run, as expected."""
     return any(change.test is not None or change.state == "same" for change in changes)
 
 

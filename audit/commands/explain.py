@@ -1,4 +1,4 @@
-"""dpsgd-audit explain: which line of the code that a suite audits looks wrong, from two runs and no trials."""
+"""dpsgd-audit explain: which line of a suite's code looks wrong, from two runs and no trials."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 FOUND = 1
 NOT_JUDGED = EXIT_NOT_COMPARED
-"""Nothing looks wrong as far as was seen, but some code was not judged: green would say too much."""
+"""Exit code if nothing looks wrong as far as was seen, but some code was not judged."""
 PROGRAM = (
     "not followed, because a command_step runs in its own process, in any language. Python code that draws with "
     "PyTorch or JAX is followed in this process: callable_step, torch_training, mechanism or jax_training. {}."
 )
-"""Said once for all programs of a suite, none of which is started."""
+"""Printed once for all programs of a suite, none of which is started."""
 
 
 @laws_kept()
 def execute(arguments: argparse.Namespace) -> int:
-    """Replay every audit's code, or that of the one that is named, unless ``--records`` have lines of it already.
+    """Replay every audit's code, or that of the named one, unless ``--records`` have lines of it already.
 
     An audit that is refused, such as for a claim that counts other steps, is reported, and the others go on. 1 if
     anything looks wrong where it should not, else 2 if an audit was refused, else 4 if some code was not judged.
@@ -57,46 +57,46 @@ def execute(arguments: argparse.Namespace) -> int:
         refused.append(spec)
         print(printable(str(why)), file=sys.stderr, flush=True)
 
-    told: dict[str, Explanation] = {}
+    explained: dict[str, Explanation] = {}
     wanted = _wanted(suite, arguments.audit)
     programs = [spec for spec in wanted if spec.mechanism.get("kind") == "command_step"]
     if not arguments.json:
         wanted = [spec for spec in wanted if spec not in programs]
         if programs and not arguments.quiet:
-            said = PROGRAM.format(diagnosed(*(spec.mechanism for spec in programs)))
-            print(printable(f"{', '.join(spec.name for spec in programs)}: {said}"))
+            note = PROGRAM.format(diagnosed(*(spec.mechanism for spec in programs)))
+            print(printable(f"{', '.join(spec.name for spec in programs)}: {note}"))
     records = _records(arguments.records)
     known = _known(records)
-    left = [spec for spec in wanted if spec.name not in known]
-    built = build_suite(suite, left, unbuilt=refuse)
+    unexplained = [spec for spec in wanted if spec.name not in known]
+    built = build_suite(suite, unexplained, unbuilt=refuse)
     with _replays(built, suite.seed, arguments.jobs) as replays:
         for spec in [spec for spec in wanted if spec not in refused]:
             if spec.name in known:
-                told[spec.name] = known[spec.name]
+                explained[spec.name] = known[spec.name]
             elif isinstance(found := replays[spec.name](), str):
                 refuse(spec, found)
                 continue
             else:
-                told[spec.name] = found
+                explained[spec.name] = found
                 _annotate(spec, found)
             if not arguments.json and not arguments.quiet:
-                print(printable(_text(spec, told[spec.name], drawn=spec.name in known)), flush=True)
-    if any(one.followed or one.suspicions for one in told.values()) and not arguments.json and not arguments.quiet:
+                print(printable(_text(spec, explained[spec.name], drawn=spec.name in known)), flush=True)
+    if any(one.followed or one.suspicions for one in explained.values()) and not arguments.json and not arguments.quiet:
         print(NEVER_SEEN)
     wanted = [spec for spec in wanted if spec not in refused]
     if arguments.sarif:
-        fresh = [(spec, told[spec.name]) for spec in wanted if spec.name not in known]
+        fresh = [(spec, explained[spec.name]) for spec in wanted if spec.name not in known]
         _write_sarif(fresh, records, suite, arguments.sarif)
     if arguments.json:
-        print_json({name: _plain(explanation) for name, explanation in told.items()})
+        print_json({name: _plain(explanation) for name, explanation in explained.items()})
     followed = [spec for spec in wanted if spec not in programs]
-    code = _code([(spec, told[spec.name]) for spec in followed]) if followed else NOT_JUDGED
+    code = _code([(spec, explained[spec.name]) for spec in followed]) if followed else NOT_JUDGED
     return EXIT_BAD_INPUT if refused and code != FOUND else code
 
 
 @contextlib.contextmanager
 def _replays(built: list[Built], seed: int, jobs: int) -> Iterator[dict[str, Callable[[], Explanation | str]]]:
-    """What waits for each audit's replay, by its name; spawned processes make it where several run at once."""
+    """Functions that wait for each audit's replay, by name; if several run at once, spawned processes make them."""
     if jobs == 1 or len(built) < 2:
         yield {audit.spec.name: functools.partial(_replay, audit, seed) for audit in built}
         return
@@ -115,7 +115,7 @@ def _build_and_replay(spec: AuditSpec, seed: int) -> Explanation | str:
 
 
 def _replay(audit: Built, seed: int) -> Explanation | str:
-    """What it shows, or why the audit is refused."""
+    """What the replay shows, or why the audit is refused."""
     from audit.diagnosis.explain import explain
     from audit.suites.run import AuditError, audit_key, placed
 
@@ -128,16 +128,16 @@ def _replay(audit: Built, seed: int) -> Explanation | str:
         return str(error)
 
 
-def _code(told: list[tuple[AuditSpec, Explanation]]) -> int:
-    """The exit code; a control is left out, since its planted fault should look wrong."""
-    asked = [explanation for spec, explanation in told if spec.expect != "violation"]
+def _code(explained: list[tuple[AuditSpec, Explanation]]) -> int:
+    """The exit code; controls are left out, as their planted faults should look wrong."""
+    asked = [explanation for spec, explanation in explained if spec.expect != "violation"]
     if any(explanation.suspicions for explanation in asked):
         return FOUND
     return NOT_JUDGED if any(explanation.not_judged for explanation in asked) else 0
 
 
 def _annotate(spec: AuditSpec, explanation: Explanation) -> None:
-    """Where GitHub runs us: what looks wrong beside its line; a run has done so with what it named."""
+    """Print GitHub annotations for wrong lines, if GitHub runs us; a run has done so for those that it named."""
     from audit.report.diagnoses import stated_at
     from audit.report.formats import annotation
 
@@ -148,14 +148,14 @@ def _annotate(spec: AuditSpec, explanation: Explanation) -> None:
 
 
 def _write_sarif(
-    told: list[tuple[AuditSpec, Explanation]], records: tuple[AuditRecord, ...], suite: Suite, path: str
+    explained: list[tuple[AuditSpec, Explanation]], records: tuple[AuditRecord, ...], suite: Suite, path: str
 ) -> None:
-    """One result for each new finding that the exit code counts, beside what the records say."""
+    """Write one result for each new finding that the exit code counts, beside those of the records."""
     from audit.record.files import write_whole
     from audit.report.sarif import replay_results, sarif
 
     results = []
-    for spec, explanation in told:
+    for spec, explanation in explained:
         if spec.expect != "violation":
             found = [
                 (str(one.kind), one.says, [(relative(path), line) for path, line in one.lines])
@@ -168,8 +168,8 @@ def _write_sarif(
 def _wanted(suite: Suite, chosen: list[str] | None) -> list[AuditSpec]:
     names = [spec.name for spec in suite.audits]
     if unknown := next((name for name in chosen or () if name not in names), None):
-        told = f"is not an audit of this suite{did_you_mean(unknown, names)}. It has: {', '.join(names)}."
-        raise SuiteError(f"--audit {unknown!r} {told}")
+        problem = f"is not an audit of this suite{did_you_mean(unknown, names)}. It has: {', '.join(names)}."
+        raise SuiteError(f"--audit {unknown!r} {problem}")
     return [spec for spec in suite.audits if chosen is None or spec.name in chosen]
 
 
@@ -180,19 +180,19 @@ def _records(path: str | None) -> tuple[AuditRecord, ...]:
 
 
 def _known(records: tuple[AuditRecord, ...]) -> dict[str, Explanation]:
-    """What a run's own replay found wrong, by the audit's name; of what it found right a record does not tell."""
+    """What a run's own replay found wrong, by the audit's name; a record does not tell what it found right."""
     from audit.diagnosis.explain.in_records import recalled
 
-    told = {record.name: recalled(record.diagnoses) for record in records}
-    return {name: explanation for name, explanation in told.items() if explanation.suspicions}
+    explanations = {record.name: recalled(record.diagnoses) for record in records}
+    return {name: explanation for name, explanation in explanations.items() if explanation.suspicions}
 
 
 def _text(spec: AuditSpec, explanation: Explanation, *, drawn: bool) -> str:
-    """``drawn``: a run has drawn its trials, and its replay is told again."""
-    said = explanation.of_this_code.splitlines()
-    if len(said) == 1:
-        return f"{spec.name}: {said[0]}"
-    lines = [f"{spec.name}{' (replayed by the run)' if drawn else ''}:", *(f"  {line}" for line in said)]
+    """The explanation as text; ``drawn``: a run has drawn the trials, and its replay is told again."""
+    text = explanation.of_this_code.splitlines()
+    if len(text) == 1:
+        return f"{spec.name}: {text[0]}"
+    lines = [f"{spec.name}{' (replayed by the run)' if drawn else ''}:", *(f"  {line}" for line in text)]
     if explanation.suspicions and not drawn:
         lines.append("  These are suspicions, not a verdict: only the trials that `dpsgd-audit run` draws judge.")
     return "\n".join(lines)

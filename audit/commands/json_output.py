@@ -1,4 +1,4 @@
-"""Standard output under ``--json``: what the command answers, whatever the code that it runs prints."""
+"""Standard output under ``--json``: only the command's answer, whatever its code prints."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from audit.report.escaping import json_text
 
 OUT, ERROR = 1, 2
 _answers: list[str] | None = None
-"""What is printed once all else has been sent to standard error; None where nothing is sent there."""
+"""Answers to print once everything else has gone to standard error; None if nothing is redirected."""
 
 
 def print_json(value: Any, *, indent: int | None = None) -> None:
-    """Print a value as JSON; inside ``json_alone`` at its end."""
+    """Print a value as JSON; inside ``json_alone`` only at its end."""
     text = json_text(value, indent=indent)
     if _answers is None:
         print(text)
@@ -27,7 +27,7 @@ def print_json(value: Any, *, indent: int | None = None) -> None:
 
 @contextlib.contextmanager
 def json_alone() -> Iterator[None]:
-    """Send to standard error what anyone else prints: Python, C code and child processes."""
+    """Send to standard error whatever else is printed: by Python, C code and child processes."""
     global _answers
     sys.stdout.flush()
     kept, _answers = os.dup(OUT), (answers := [])

@@ -11,7 +11,7 @@ from audit.commands.json_output import print_json
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print every constructor by the part that it makes."""
+    """Print all constructors, by the part that they make."""
     from audit.suites.build import catalogue
 
     known = catalogue()
@@ -31,13 +31,13 @@ def execute(arguments: argparse.Namespace) -> int:
             inside = ", ".join(f"{k}={v}" if v is not None else k for k, v in _parameters(constructor).items())
             print(f"  {name}({inside})")
             # python -OO has no docstrings
-            if told := (inspect.getdoc(constructor) or "").partition("\n")[0]:
-                print(f"      {told}")
+            if summary := (inspect.getdoc(constructor) or "").partition("\n")[0]:
+                print(f"      {summary}")
     return 0
 
 
 def _parameters(constructor: Callable[..., Any]) -> dict[str, str | None]:
-    """Parameter names with their defaults; None where a value must be given."""
+    """Parameter names with their defaults; None for a required one."""
     return {
         name: None if parameter.default is inspect.Parameter.empty else repr(parameter.default)
         for name, parameter in inspect.signature(constructor).parameters.items()

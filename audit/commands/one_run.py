@@ -1,4 +1,4 @@
-"""dpsgd-audit bound --one-run: scores of canaries in one training, valid bounds out."""
+"""dpsgd-audit bound --one-run: valid bounds from scores of canaries in one training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from guarantees.numerics.rounding import at_least, at_most
 
 
 def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.ndarray) -> OneRun:
-    """Bound, print, and hand back what was found."""
+    """Compute and print the bounds, and return the result."""
     if arguments.threshold:
         raise ValueError("--one-run guesses coins: give --guesses IN OUT, not --threshold.")
     claim = None if arguments.claim is None else claim_from_text(arguments.claim)

@@ -45,14 +45,14 @@ def execute(arguments: argparse.Namespace) -> int:
     known = catalogue()
     code = {spec.name: code_of(spec, known) for spec in suite.audits}
     kept = [spec for spec in suite.audits if arguments.run_code or not code[spec.name]]
-    if (left := [spec for spec in suite.audits if spec not in kept]) and not arguments.quiet:
-        named = listed(list(dict.fromkeys(each for spec in left for each in code[spec.name])))
-        told = (
-            f"{listed([spec.name for spec in left])}: not planned, since that would run {named}; --run-code allows it."
+    if (rest := [spec for spec in suite.audits if spec not in kept]) and not arguments.quiet:
+        named = listed(list(dict.fromkeys(each for spec in rest for each in code[spec.name])))
+        line = (
+            f"{listed([spec.name for spec in rest])}: not planned, since that would run {named}; --run-code allows it."
         )
-        if unknown := dict.fromkeys(each for spec in left for each in left_to_code(spec, known)):
-            told += f" Nothing is imported, so whether it takes {' and '.join(map(repr, unknown))} is not known."
-        print(printable(told), file=sys.stderr)
+        if unknown := dict.fromkeys(each for spec in rest for each in left_to_code(spec, known)):
+            line += f" Nothing is imported, so whether it takes {' and '.join(map(repr, unknown))} is not known."
+        print(printable(line), file=sys.stderr)
     failed = []
 
     def tell(says: str) -> None:
@@ -76,13 +76,13 @@ def execute(arguments: argparse.Namespace) -> int:
         if code[audit.spec.name] and is_foreign(audit.mechanism) and not arguments.quiet:
             timed, drawn = timed_trials(audit, key=key), trials_drawn(audit)
             took = f"{timed.trials} trials took {timed.seconds:.2g} s"
-            told = f"{audit.spec.name}: {took}, so drawing {drawn:,} takes about "
+            line = f"{audit.spec.name}: {took}, so drawing {drawn:,} takes about "
             fit = f" ({audit.spec.trials:,} are judged, the others choose scores and thresholds)"
             fit = fit if drawn > audit.spec.trials else ""
-            told += f"{duration(timed.pace * drawn)} in one process{fit}; learning scores and judging come on top. "
+            line += f"{duration(timed.pace * drawn)} in one process{fit}; learning scores and judging come on top. "
             own = trials_of_plan(audit)
-            told += f"Planning draws {own:,} of its own now: about {duration(timed.pace * own)}."
-            tell(told)
+            line += f"Planning draws {own:,} of its own now: about {duration(timed.pace * own)}."
+            tell(line)
         return plan_audit(audit, risk=suite.risk / len(suite.audits), key=key, power=arguments.power)
 
     plans = []
@@ -169,12 +169,12 @@ def _print_table(plans: list[AuditPlan]) -> None:
     for entry in plans:
         table.add_row(escape(visible(entry.name)), entry.source, *_cells(entry))
     console.print(table)
-    told: dict[str, list[AuditPlan]] = {}
+    notes: dict[str, list[AuditPlan]] = {}
     for entry in plans:
-        for said in filter(None, (entry.finds, entry.inconclusive, entry.note)):
-            told.setdefault(said, []).append(entry)
-    for said, entries in told.items():
-        console.print(f"{visible(', '.join(entry.name for entry in entries))}: {said}", highlight=False, markup=False)
+        for note in filter(None, (entry.finds, entry.inconclusive, entry.note)):
+            notes.setdefault(note, []).append(entry)
+    for note, entries in notes.items():
+        console.print(f"{visible(', '.join(entry.name for entry in entries))}: {note}", highlight=False, markup=False)
 
 
 def _cells(entry: AuditPlan) -> list[str]:

@@ -50,7 +50,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _title(paths: list[str]) -> str:
-    """That of the suites that made the files, if they have one in common."""
+    """The common title of the suites that made the files, if they have one."""
     titles = {stored_title(path) for path in paths}
     return (titles.pop() if len(titles) == 1 else None) or UNTITLED
 
@@ -76,7 +76,7 @@ def _require_apart(arguments: argparse.Namespace) -> None:
 
 
 def _files(records: tuple[AuditRecord, ...], arguments: argparse.Namespace) -> list[Path]:
-    """A paper's files in a folder: LaTeX whose ``--out`` has no ending."""
+    """Write a paper's files into a folder: LaTeX with an ``--out`` without an ending."""
     out = make_folder(arguments.out)
     written = []
     for name, text in files(records, title=arguments.title).items():

@@ -1,4 +1,4 @@
-"""dpsgd-audit run: a suite, a table, a report, an exit code."""
+"""dpsgd-audit run: run a suite; print a table, write a report, set the exit code."""
 
 from __future__ import annotations
 
@@ -132,14 +132,14 @@ def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable
         print_json([record.to_json() for record in records])
     elif not arguments.quiet:
         print_table(records, suite_risk=sum(record.risk for record in records))
-        said = ten_lines(records, width=log_width())
+        lines = ten_lines(records, width=log_width())
         # records do not keep the name of their file
-        print("\n".join(said).replace("run SUITE", f"run {_named(arguments)}"))
+        print("\n".join(lines).replace("run SUITE", f"run {_named(arguments)}"))
         # where the two lines of what to do are about something else, or too short for it
         again = look_again(open_ones) if (open_ones := [r for r in records if r.verdict == "inconclusive"]) else ""
-        shown = " ".join(line.strip() for line in said)
-        if left := [sentence for sentence in re.split(r"(?<=\.) ", again) if sentence not in shown]:
-            print(" ".join(left).replace("run SUITE", f"run {_named(arguments)}"))
+        shown = " ".join(line.strip() for line in lines)
+        if rest := [sentence for sentence in re.split(r"(?<=\.) ", again) if sentence not in shown]:
+            print(" ".join(rest).replace("run SUITE", f"run {_named(arguments)}"))
         if len(records) < len(suite.audits):
             print(f"{len(records)} of the suite's {len(suite.audits)} audits, each with its part of the suite's risk.")
         print(f"Report: {os.path.relpath(page)}   Records: {os.path.relpath(out / 'records.json')}")
@@ -147,7 +147,7 @@ def _run(suite: Suite, arguments: argparse.Namespace, out: Path, check: Callable
 
 
 def _write_part(done: tuple[AuditRecord, ...], out: Path, suite: Suite, arguments: argparse.Namespace) -> None:
-    """The report of what an interrupted run has finished, which says that it is a part."""
+    """Write the report of what an interrupted run has finished, which says that it is incomplete."""
     from audit.record.stored import save_records
     from audit.report.page import write_report
     from audit.suites.run import adjust
@@ -172,7 +172,7 @@ def _check_executor(arguments: argparse.Namespace) -> None:
 
 
 def _executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManager[Executor]:
-    """Who draws the trials, until the run is over."""
+    """The executor that draws the trials, until the run is over."""
     if arguments.executor == "dask":
         from audit.trials.start_cluster import dask_executor
 
@@ -183,7 +183,7 @@ def _executor(arguments: argparse.Namespace) -> contextlib.AbstractContextManage
 
 
 def _files(out: Path, arguments: argparse.Namespace) -> list[str | Path]:
-    """Everything that will be written when the audits are over."""
+    """All files that will be written when the audits are over."""
     also = [arguments.junit, arguments.markdown, arguments.sarif]
     if os.environ.get("GITHUB_ACTIONS") == "true":
         also.append(os.environ.get("GITHUB_STEP_SUMMARY"))
@@ -191,7 +191,7 @@ def _files(out: Path, arguments: argparse.Namespace) -> list[str | Path]:
 
 
 def _refuse_overwriting(out: Path, arguments: argparse.Namespace) -> None:
-    """Each file that is asked for must be one of its own."""
+    """Refuse two outputs with the same file."""
     asked = {"--junit": arguments.junit, "--markdown": arguments.markdown, "--sarif": arguments.sarif}
     read = {"the suite": arguments.suite, "the records of --like": arguments.like}
     kept = {"the records": out / "records.json", "the report": out / "index.html", **read}
@@ -203,7 +203,7 @@ def _named(arguments: argparse.Namespace) -> str:
 
 
 def _command(arguments: argparse.Namespace, suite: Suite) -> str:
-    """What repeats this run: everything that changes its numbers."""
+    """Command that repeats this run: every option that changes its numbers."""
     words = ["dpsgd-audit", "run", *([arguments.suite] if arguments.suite else []), "--seed", str(suite.seed)]
     for option in ("trials", "confidence", "look", "like"):
         if (value := getattr(arguments, option)) is not None:
@@ -213,7 +213,7 @@ def _command(arguments: argparse.Namespace, suite: Suite) -> str:
 
 
 def _earlier(path: Path) -> tuple[AuditRecord, ...]:
-    """Records of an earlier run in the same folder; one that cannot be read is no reason to fail."""
+    """Records of an earlier run in the same folder; empty if they cannot be read."""
     from audit.record.stored import load_records
 
     try:
@@ -225,7 +225,7 @@ def _earlier(path: Path) -> tuple[AuditRecord, ...]:
 def _with_others(
     records: tuple[AuditRecord, ...], out: Path, suite: Suite, arguments: argparse.Namespace
 ) -> tuple[AuditRecord, ...]:
-    """With what an earlier run in the same folder found in audits that this one was not asked for.
+    """The records and those of an earlier run in the same folder for audits that this one left out.
 
     Only audits that share one risk and one seed are kept together.
     """
@@ -237,13 +237,13 @@ def _with_others(
     kept = [record for record in others if (record.suite, record.look) in shares and record.name in places]
     for count, what in ((len(kept), "kept"), (len(others) - len(kept), "replaced: of another seed, risk or suite")):
         if count and not arguments.quiet:
-            told = f"{counted(count, 'record')} of an earlier run in {os.path.relpath(out)}"
-            print(printable(f"{told} {'is' if count == 1 else 'are'} {what}."), file=sys.stderr)
+            note = f"{counted(count, 'record')} of an earlier run in {os.path.relpath(out)}"
+            print(printable(f"{note} {'is' if count == 1 else 'are'} {what}."), file=sys.stderr)
     return tuple(sorted((*kept, *records), key=lambda record: places[record.name]))
 
 
 def _speak_ci(records: tuple[AuditRecord, ...], suite: Suite, arguments: argparse.Namespace) -> None:
-    """JUnit, Markdown and SARIF files where asked for; annotations and a step summary when GitHub runs us."""
+    """Write JUnit, Markdown and SARIF files if asked for; annotations and a step summary if GitHub runs us."""
     from audit.report.formats import github_annotations, junit, markdown
     from audit.report.sarif import sarif
 
@@ -284,7 +284,7 @@ def suite_of(arguments: argparse.Namespace) -> Suite:
 
 
 def with_seed(suite: Suite, seed: int | None) -> Suite:
-    """The suite with the command line's seed; its own where none is given."""
+    """The suite with the command line's seed, or its own if none is given."""
     if seed is None:
         return suite
     try:
@@ -295,7 +295,7 @@ def with_seed(suite: Suite, seed: int | None) -> Suite:
 
 
 def _for_this_run(suite: Suite, arguments: argparse.Namespace) -> Suite:
-    """What only a run can override: when to stop, and the seed."""
+    """The suite with what only a run can override: when to stop, and the seed."""
     if arguments.stop_early:
         audits = tuple(dataclasses.replace(audit, policy={"kind": "anytime"}, target=None) for audit in suite.audits)
         suite = dataclasses.replace(suite, audits=audits)

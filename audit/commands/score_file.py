@@ -1,4 +1,4 @@
-"""Scores from a file: .npy, .npz, or text in columns, with or without a header."""
+"""Reading scores from a file: .npy, .npz, or text in columns, with or without a header."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPAIR = "a number should be; repair that trial, do not drop it."
 EVERY = "all"
 SIDE = "says which side a row is of"
 SHOWN = 8
-"""So many names of columns are listed."""
+"""Most column names that a message lists."""
 
 
 def load_scores(name: str) -> np.ndarray:
@@ -49,7 +49,7 @@ def load_scores(name: str) -> np.ndarray:
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """File, column and label=value, as far as they are there."""
+    """File, column and label=value, as far as they are given."""
     if os.path.exists(name):
         return name, "", ""
     path, _, last = name.rpartition(":")
@@ -106,10 +106,10 @@ def _table(path: str, column: str, label: str) -> np.ndarray:
     for number, row in enumerate(rows[len(header[:1]) :], 1 + len(header[:1])):
         if not chosen(row):
             continue
-        own = [row[place] if place < len(row) else "nothing" for place in places]
-        if wrong := [text for text in own if not _is_number(text) or math.isnan(float(text))]:
+        cells = [row[place] if place < len(row) else "nothing" for place in places]
+        if wrong := [text for text in cells if not _is_number(text) or math.isnan(float(text))]:
             raise ValueError(f"{path}: row {number} has {wrong[0]!r} where {REPAIR}")
-        values.append([float(text) for text in own])
+        values.append([float(text) for text in cells])
     return np.array(values)[:, 0] if len(places) == 1 else np.array(values)
 
 
@@ -121,8 +121,8 @@ def _labelled(path: str, header: list[str], rows: list[list[str]], label: str) -
     place = _place(path, header, len(rows[0]), name, holds=SIDE)
 
     def chosen(row: list[str]) -> bool:
-        own = row[place] if place < len(row) else ""
-        return own == value or (_is_number(own) and _is_number(value) and float(own) == float(value))
+        cell = row[place] if place < len(row) else ""
+        return cell == value or (_is_number(cell) and _is_number(value) and float(cell) == float(value))
 
     if not any(map(chosen, rows[len(header[:1]) :])):
         found = sorted({row[place] for row in rows[len(header[:1]) :] if place < len(row)})
@@ -132,7 +132,7 @@ def _labelled(path: str, header: list[str], rows: list[list[str]], label: str) -
 
 
 def _places(path: str, header: list[str], width: int, column: str, label: str) -> list[int]:
-    """The columns that are read: the one that is named, or of outputs all but the ``label``'s."""
+    """Indices of the columns to read: the named one or, for outputs, all but the label's."""
     if column != EVERY or EVERY in header:
         return [_place(path, header, width, column)]
     name = label.partition("=")[0]
@@ -141,7 +141,7 @@ def _places(path: str, header: list[str], width: int, column: str, label: str) -
 
 
 def _place(path: str, header: list[str], width: int, column: str, *, holds: str = "") -> int:
-    """Which column holds the scores, or what ``holds`` says."""
+    """Index of the column that holds the scores, or ``holds``."""
     if column in header:
         return header.index(column)
     if column.isdigit() and int(column) < width:
@@ -169,7 +169,7 @@ def _is_number(text: str) -> bool:
 
 
 def swapped(without: np.ndarray, with_record: np.ndarray) -> str | None:
-    """A warning where scores are plainly higher without the record than with it."""
+    """A warning if scores are clearly higher without the record than with it."""
     zero, one = np.sort(np.ravel(without)), np.ravel(with_record)
     if min(len(zero), len(one)) < 2:
         return None

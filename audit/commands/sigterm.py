@@ -1,4 +1,4 @@
-"""SIGTERM, which a batch system sends before it kills: a run unwinds, saves its counts and says one line."""
+"""SIGTERM, which a batch system sends before it kills: the run unwinds, saves its counts and prints one line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from audit.trials.user_code_errors import Terminated
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[Callable[[], None]]:
-    """SIGTERM unwinds as Ctrl-C does; a second one ends the process at once.
+    """Inside the block SIGTERM unwinds as Ctrl-C does; a second one ends the process at once.
 
     What comes back raises once a signal has come: an exception that a signal raises is lost where Python happens to
     be collecting garbage, so whoever runs for long asks now and then.

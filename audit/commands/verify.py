@@ -1,4 +1,4 @@
-"""dpsgd-audit verify: does a record follow from its counts, and do its counts come again?"""
+"""dpsgd-audit verify: whether a record follows from its counts, and whether the counts can be drawn again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKS = {"right": "right", "wrong": "WRONG", "not computed": "NOT COMPUTED", "no
 
 
 def execute(arguments: argparse.Namespace) -> int:
-    """Print a line an audit, or more where not all is right; 1: something wrong, 3: not computed or drawn, else 0."""
+    """Print a line per audit, or more if not all is right; 1: something wrong, 3: not computed or drawn, else 0."""
     path = Path(arguments.records)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; {WRITTEN_BY}.")
@@ -46,7 +46,7 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 def _tell(says: str, arguments: argparse.Namespace) -> None:
-    """On standard error, as progress goes: what is found is all that standard output has."""
+    """Print progress on standard error: standard output has only the findings."""
     if not arguments.quiet:
         print(visible(says), file=sys.stderr, flush=True)
 
@@ -61,17 +61,17 @@ def _print(found: Verified, *, details: bool) -> None:
 
     checks, primary = _by_audit(found.checks), _by_audit(found.primary)
     for name in {**checks, **primary}:
-        own = checks.get(name, [])
-        said = {check: f"{check.what}{f': {check.says}' if check.says else ''}" for check in own}
-        if not details and all(check.state == "right" for check in own):
-            more = "".join(f"; {said[check]}" for check in own if check.says)
-            line(f"{MARKS['right']:12s} {name or 'all records'}: {counted(len(own), 'check')}{more}")
+        of_audit = checks.get(name, [])
+        texts = {check: f"{check.what}{f': {check.says}' if check.says else ''}" for check in of_audit}
+        if not details and all(check.state == "right" for check in of_audit):
+            more = "".join(f"; {texts[check]}" for check in of_audit if check.says)
+            line(f"{MARKS['right']:12s} {name or 'all records'}: {counted(len(of_audit), 'check')}{more}")
             continue
         if name:
             line(name)
-        for check in own:
+        for check in of_audit:
             if details or check.state != "right" or check.says:
-                line(f"  {MARKS[check.state]:12s} {said[check]}")
+                line(f"  {MARKS[check.state]:12s} {texts[check]}")
         for text in _named(primary.get(name, [])) if details else ():
             line(f"  {'primary':12s} {text}")
     line(_summary(found, details=details))
@@ -82,7 +82,7 @@ def _print(found: Verified, *, details: bool) -> None:
 
 def _named(primary: list[Primary]) -> Iterable[str]:
     """Primary values by what can check them."""
-    told = [each for each in primary if each.source == "told"]
+    stated = [each for each in primary if each.source == "told"]
     drawn = [each for each in primary if each.source == "drawn" and not each.drawn_again]
     trained = [each for each in primary if each.source == "trained"]
     given = [each for each in primary if each.source == "given"]
@@ -92,7 +92,7 @@ def _named(primary: list[Primary]) -> Iterable[str]:
         (drawn, "from the trials, which --rerun 1 checks"),
         (trained, "from one training, which nobody can repeat"),
         (given, "from the given scores, which `bound` counts again for who has them"),
-        (told, "stated, which nothing checks"),
+        (stated, "stated, which nothing checks"),
     ):
         if group:
             keys = ", ".join(each.key if each.values == 1 else f"{each.key} ({each.values:,})" for each in group)
@@ -111,22 +111,22 @@ def _summary(found: Verified, *, details: bool) -> str:
     missing = sum(check.state in ("not computed", "not checked") for check in found.checks)
     values = sum(each.values for each in found.primary)
     again = sum(each.values for each in found.primary if each.drawn_again)
-    told = f"{again:,} of them drawn again"
+    extent = f"{again:,} of them drawn again"
     if part := found.drawn_in_part:
         in_part = f"of {part} audit{'s' * (part > 1)} a part of the trials was drawn again"
-        told = f"{told}, and {in_part}" if again else in_part
+        extent = f"{extent}, and {in_part}" if again else in_part
     return (
         f"{counted(len(found.checks), 'check')}: {wrong} wrong, {missing} not computed or checked; "
-        f"{counted(values, 'primary value')}; {told}.{_unchecked(found.primary)}"
+        f"{counted(values, 'primary value')}; {extent}.{_unchecked(found.primary)}"
         f"{'' if details else ' --details prints every check.'}"
     )
 
 
 def _unchecked(primary: Sequence[Primary]) -> str:
-    """What a reader trusts and nothing looked at: measured diagnoses, and the code or the command that was audited."""
-    left = [each for each in primary if each.source == "drawn" and not each.drawn_again]
-    measured = sum(each.values for each in left if each.key == "diagnoses")
-    audited = sum(each.values for each in left if each.key == "mechanism" and not each.in_suite)
-    said = [f"{counted(measured, 'value')} of diagnoses (--rerun 1 measures them again)"] if measured else []
-    said += [f"{counted(audited, 'value')} of what was audited (--suite SUITE.toml compares them)"] if audited else []
-    return f" Not checked: {', '.join(said)}." if said else ""
+    """What a reader trusts and nothing checked: measured diagnoses, and the code or the command that was audited."""
+    undrawn = [each for each in primary if each.source == "drawn" and not each.drawn_again]
+    measured = sum(each.values for each in undrawn if each.key == "diagnoses")
+    audited = sum(each.values for each in undrawn if each.key == "mechanism" and not each.in_suite)
+    parts = [f"{counted(measured, 'value')} of diagnoses (--rerun 1 measures them again)"] if measured else []
+    parts += [f"{counted(audited, 'value')} of what was audited (--suite SUITE.toml compares them)"] if audited else []
+    return f" Not checked: {', '.join(parts)}." if parts else ""

@@ -1,1 +1,1 @@
-"""What an audit can be expected to show, before it is run."""
+"""Planning: what an audit can be expected to show, before it runs."""

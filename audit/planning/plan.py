@@ -1,4 +1,4 @@
-"""What an audit can be expected to show, computed before it is run."""
+"""What an audit can be expected to show, computed before it runs."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ FEW_TRIALS = 64
 LARGEST_MU = 40.0
 ANYTIME_TESTS = 12
 PILOT_ERRORS = 2.0
-"""Standard errors of a pilot's rates within which the number of trials is told."""
+"""Standard errors of a pilot's rates for which the number of trials is given."""
 STATEMENTS: tuple[Statement, ...] = ("verdict", "epsilon", "delta", "mu", "rest")
-"""What an audit of a fixed number of trials shares its risk among."""
+"""Statements among which an audit of a fixed number of trials divides its risk."""
 RATES = np.geomspace(1e-300, 1.0, 2000)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refutation:
-    """Trials, both sides together, that refute the claim with the stated power. None: no number does."""
+    """Trials, both sides together, that refute the claim with the stated power; None if no number does."""
 
     joint_trials: int | None
     joint_point: Point | None
-    """Error rates of the threshold at which they suffice."""
+    """Error rates of the threshold at which the fewest trials suffice."""
     anytime_trials: int | None
-    """Trials after which the anytime test has usually stopped: a rule of thumb, ln(tests / risk) / growth rate."""
+    """Typical trials until the anytime test stops, by a rule of thumb: ln(tests / risk) / growth rate."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SmallestLeak:
-    """The least leaks that the planned trials detect with the stated power. None: none of that kind."""
+    """The smallest leaks that the planned trials detect with the stated power; None if there are none of a kind."""
 
     tv_excess: float | None
-    """Attack advantage above the claim's, by the rectangle."""
+    """Attack advantage above the claim's, found by the rectangle."""
     tv_excess_joint: float | None
-    """The same by the joint test."""
+    """Attack advantage above the claim's, found by the joint test."""
     epsilon: float | None
-    """Epsilon at delta of a Gaussian mechanism, by the rectangle at its most telling threshold."""
+    """Epsilon at delta of a Gaussian mechanism, found by the rectangle at its best threshold."""
     mu: float | None
-    """The mu of that Gaussian mechanism."""
+    """The mu of this Gaussian mechanism."""
     noise_multiplier: float | None = None
-    """The largest that is found in place of the claimed one, by the joint test at the verdict's share of the risk; of
-    claims about sampled batches only."""
+    """For claims about sampled batches: the largest noise multiplier below the claimed one that the joint test finds at
+    the verdict's share of the risk."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class ExpectedBounds:
 
     epsilon: float
     delta: float
-    """At epsilon 0."""
+    """Delta at epsilon 0."""
     mu: float
 
 
@@ -87,15 +87,15 @@ class Plan:
     delta: float
     power: float
     refutation: Refutation | None
-    """None where nothing is known about the mechanism."""
+    """Trials that refute the claim; None if nothing is known about the mechanism."""
     smallest_leak: SmallestLeak
     largest_provable_epsilon: float
     """The bound if no error at all is made: these trials can never prove more."""
     expected: ExpectedBounds
     seconds: float | None
-    """Time for the planned trials, and for what comes before them."""
+    """Time for the planned trials and for what comes before them."""
     seconds_to_refute: float | None
-    """The same for the trials that refute the claim."""
+    """Time for the trials that refute the claim, and for what comes before them."""
 
 
 @checked
@@ -171,7 +171,7 @@ def plan(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _OfClaim:
-    """What a plan knows before it knows the code: a suite has many audits of one claim."""
+    """The part of a plan that depends on the claim alone: a suite has many audits of one claim."""
 
     claim: Claim = dataclasses.field(compare=False)
     told: str
@@ -211,7 +211,7 @@ def pilot_points(pilot: Sequence[ErrorCounts]) -> tuple[Point, ...]:
 
 
 def within_pilot_error(claim: Claim, point: Point, *, trials: int, pilot_per_side: int) -> tuple[int, int | None]:
-    """Between how many trials the number lies that a pilot's error rates ask for, two standard errors either way.
+    """Range of trials needed if the pilot's error rates are off by two standard errors either way.
 
     Trials go by the reciprocal of the growth rate. None: with both rates two standard errors higher the point keeps the
     claim, and no number of trials refutes it. The threshold was chosen on the same pilot, which flatters it besides.
@@ -221,8 +221,8 @@ def within_pilot_error(claim: Claim, point: Point, *, trials: int, pilot_per_sid
         tuple(float(np.clip(rate + sign * error, 0.0, 1.0)) for rate, error in zip(point, errors, strict=True))
         for sign in (0, -1, 1)
     ]
-    own, better, worse = growth_rates(tabulate(claim, points=CURVE_POINTS), [(alpha, beta) for alpha, beta in moved])
-    return math.ceil(trials * own / better), math.ceil(trials * own / worse) if worse > 0 else None
+    likely, better, worse = growth_rates(tabulate(claim, points=CURVE_POINTS), [(alpha, beta) for alpha, beta in moved])
+    return math.ceil(trials * likely / better), math.ceil(trials * likely / worse) if worse > 0 else None
 
 
 def growth_rates(lines: SupportingLines, points: Sequence[Point]) -> Array:
@@ -274,7 +274,7 @@ def _both(trials_per_side: int | None) -> int | None:
 
 
 def _trials_needed(lines: SupportingLines, point: Point, risk: float, power: float, *, start: int) -> int | None:
-    """Least trials, to half a per cent, at which the joint test reaches the power."""
+    """Fewest trials, to half a per cent, at which the joint test reaches the power."""
 
     @functools.cache
     def critical(n: int) -> float:
@@ -335,7 +335,7 @@ def _smallest_leak(
 
 
 def _least(power_of: Callable[[float], float], low: float, high: float, power: float) -> float | None:
-    """Least value at which a growing power reaches what is asked, by bisection."""
+    """Smallest value at which an increasing power reaches the wanted one, by bisection."""
     if power_of(high) < power:
         return None
     return halved(lambda value: power_of(value) >= power, low, high, rounds=24)[1]

@@ -1,1 +1,1 @@
-"""What people see: pages, plots, tables, other formats. Reads records only."""
+"""Reports: pages, plots, tables and other formats, made from records only."""

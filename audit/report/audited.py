@@ -12,20 +12,20 @@ from dpsgd_audit.spelling import counted
 LIBRARIES = ("torch", "opacus", "jax_privacy", "optax")
 """Libraries of audited code whose versions a record keeps, in its environment or with the mechanism."""
 OF_OPACUS = ("opacus_claim", "claim_from_history")
-"""Claims that its own accountant makes."""
+"""Claims that Opacus's own accountant makes."""
 OF_TRAINING = ("noise_multiplier", "clip", "history", "rate", "sample_rate", "batch_size", "accountant")
 """Parameters that only DP-SGD has."""
 NOT_REPEATABLE = "not repeatable: the same seed gives other counts; bounds hold if trials are independent of each other"
 
 
 def command(record: AuditRecord) -> str:
-    """The audited program as a shell would take it; nothing where the audited code is no program."""
+    """The audited program as a shell command; empty if the audited code is no program."""
     words = record.mechanism.parameters.get("command")
     return shlex.join(map(str, words)) if isinstance(words, list | tuple) else ""
 
 
 def libraries(record: AuditRecord) -> str:
-    """What the audited code ran with, where the record says: an environment's packages, or versions that were seen."""
+    """Libraries with which the audited code ran, if the record says: an environment's packages, or versions seen."""
     known = record.mechanism.parameters
     packages = known.get("packages")
     found = [str(package) for package in packages] if isinstance(packages, list | tuple) else []
@@ -42,14 +42,14 @@ def libraries(record: AuditRecord) -> str:
 
 
 def names_of(records: Iterable[AuditRecord]) -> list[str]:
-    """The names of what was audited; several functions of one name come with their modules."""
+    """Names of what was audited; functions that share a name come with their modules."""
     found = {(record.mechanism.name, _path(record)) for record in records}
     alike = collections.Counter(name for name, _ in found)
     return sorted({path.replace(":", ".") if path and alike[name] > 1 else name for name, path in found})
 
 
 def _path(record: AuditRecord) -> str:
-    """The audited function as a suite names it, where the record says."""
+    """The audited function as a suite names it, if the record says."""
     name, given = record.mechanism.name, record.mechanism.parameters.values()
     return next((word for word in given if isinstance(word, str) and word.endswith(f":{name}")), "")
 
@@ -62,7 +62,7 @@ def audited(record: AuditRecord) -> str:
 
 
 def trains(record: AuditRecord) -> bool:
-    """Whether anything in the record speaks of DP-SGD: a count with Laplace noise has no batches and no divisor."""
+    """Whether anything in the record is about DP-SGD: a count with Laplace noise has no batches and no divisor."""
     if record.one_run is not None or record.releases in ("transcript", "final") or record.environment.get("divisor"):
         return True
     parts = (record.claim, record.mechanism, record.neighbours)
@@ -70,7 +70,7 @@ def trains(record: AuditRecord) -> bool:
 
 
 def how_many(records: tuple[AuditRecord, ...], of: str = "") -> str:
-    """Configurations that were audited, and trainings with canaries; without the audits that could not run."""
+    """How many configurations were audited, and trainings with canaries; audits that could not run are left out."""
     kinds = [
         "training" if record.one_run is not None else "" if record.scores is None else record.scores.what
         for record in records
@@ -82,8 +82,8 @@ def how_many(records: tuple[AuditRecord, ...], of: str = "") -> str:
         ("scores", "set of scores", "sets of scores"),
         ("outputs", "set of outputs", "sets of outputs"),
     )
-    said = [counted(kinds.count(kind), one, more) for kind, one, more in words if kind in kinds]
-    return " and ".join(filter(None, (", ".join(said[:-1]), *said[-1:]))) or f"0 configurations{of}"
+    parts = [counted(kinds.count(kind), one, more) for kind, one, more in words if kind in kinds]
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:]))) or f"0 configurations{of}"
 
 
 RELATIONS = {
@@ -95,24 +95,24 @@ RELATIONS = {
 
 
 def unit_of_privacy(record: AuditRecord) -> str:
-    """What the two datasets differ in: one record or several, or what the pair says that a record stands for."""
+    """What the two datasets differ in: one record or several, or the pair's own word for a record."""
     several = _several(record)
     return f"{several} together" if several else f"one {unit(record)}"
 
 
 def differ_by(record: AuditRecord) -> str:
-    """How the two datasets differ: 'one client added or removed'."""
+    """How the two datasets differ, such as 'one client added or removed'."""
     one, more = RELATIONS.get(record.neighbours.kind, ("", ""))
     several = _several(record)
     return f"{several} {more}".rstrip() + " together" if several else f"one {unit(record)} {one}".rstrip()
 
 
 def unit(record: AuditRecord) -> str:
-    """What a record stands for."""
+    """The word for what a record stands for."""
     return str(record.neighbours.parameters.get("unit", "record"))
 
 
 def _several(record: AuditRecord) -> str:
-    """So many records, where a group of them differs."""
+    """The number of records, if the datasets differ in a group of them."""
     group = record.neighbours.parameters.get("group", 1)
     return "" if group == 1 else f"{group} {unit(record)}s"

@@ -1,4 +1,4 @@
-"""Formats of reports by name, one line each: the command line lists them, and each is imported when it is written."""
+"""Formats of reports by name: the command line lists them, and each is imported only when written."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 PAGE = "html"
 """The one format that is a folder: ``audit.write_report``."""
 FIGURES = ("pdf", "pgf", "svg", "png")
-"""Endings of figures."""
+"""File endings of figures."""
 
 
 class TextFormat(NamedTuple):
-    """A function of records that gives a text, and the module of this room that has it."""
+    """A function that turns records into text, and the module of this package that has it."""
 
     module: str
     function: str
     titled: bool = True
-    """Whether it also takes a ``title``."""
+    """Whether the function also takes a ``title``."""
 
 
 TEXTS = {
@@ -37,7 +37,7 @@ TEXTS = {
 
 
 def text_report(records: tuple[AuditRecord, ...], name: str, *, title: str) -> str:
-    """The records as a text in the format of this name."""
+    """The records as text in the format of this name."""
     module, function, titled = TEXTS[name]
     written = getattr(importlib.import_module(f"audit.report.{module}"), function)
     return written(records, title=title) if titled else written(records)

@@ -1,4 +1,4 @@
-"""What to know of an answer: a direction only learned, too few trials, a p-value close to the risk, an early end."""
+"""Caveats of an answer: a direction only learned, too few trials, a p-value close to the risk, an early end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOSE_TO_THE_RISK = 0.1
 
 
 def close_call(record: AuditRecord) -> str:
-    """A violation whose p-value is close to the risk and in which no line looks wrong: says so, and how to confirm it.
+    """Caveat of a violation with a p-value close to the risk and no wrong line found, and how to confirm it.
 
     The verdict stands as it is. A fresh seed is an audit of its own: its risk is not that of this one.
     """
@@ -30,8 +30,8 @@ def close_call(record: AuditRecord) -> str:
         return ""
     if code_lines(record.diagnoses):
         return ""
-    looked = "found" if asked(record.diagnoses) else "looked for"
-    missing = "line of code looks wrong" if suspects(record.diagnoses) else f"cause was {looked}"
+    searched = "found" if asked(record.diagnoses) else "looked for"
+    missing = "line of code looks wrong" if suspects(record.diagnoses) else f"cause was {searched}"
     among = "" if record.suite is None or record.suite.audits == 1 else f" among the {record.suite.audits} of the suite"
     alone = f" ({record.p_value:.2g} for this audit alone)" if among else ""
     return (
@@ -47,12 +47,12 @@ def found_leak(record: AuditRecord) -> str:
 
 
 def again(records: Sequence[AuditRecord]) -> str:
-    """What an audit is confirmed with: a seed draws no new trials where they were drawn elsewhere."""
+    """How to confirm an audit: a new seed draws no new trials if they were drawn elsewhere."""
     return "with new trials" if any(record.conditions for record in records) else "with a fresh seed"
 
 
 def expected_not_found(records: Sequence[AuditRecord]) -> str:
-    """Names the audits whose expected violation was not found: such a control did not show that the audit works."""
+    """A sentence on audits whose expected violation was not found: such a control did not show that the audit works."""
     names = [repr(each.name) for each in records if each.ran and each.expect == "violation" != each.verdict]
     if not names:
         return ""
@@ -64,7 +64,7 @@ def expected_not_found(records: Sequence[AuditRecord]) -> str:
 
 
 def ended_early(record: AuditRecord) -> str:
-    """A violation that ended before its last trial: why its p-value and its numbers tell little of the leak."""
+    """Caveat of a violation that ended before its last trial: its p-value and numbers say little about the leak."""
     if record.verdict != "violation" or not record.stops_early or record.trials >= record.trials_planned:
         return ""
     return (
@@ -81,7 +81,7 @@ def only_learned(record: AuditRecord) -> bool:
 
 
 def learned_note(record: AuditRecord) -> str:
-    """Says so, and how many trials would find half the noise missing; empty where a direction was known."""
+    """Caveat of learned scores, with the trials that find half the noise missing; empty if a direction was known."""
     if record.verdict == "violation" or not only_learned(record):
         return ""
     trials = half_noise_trials(record)
@@ -93,14 +93,14 @@ def learned_note(record: AuditRecord) -> str:
 
 
 def what_shows_more(record: AuditRecord) -> str:
-    """Without a violation: what to tell an audit that only learned a direction, and which pair to audit next."""
+    """Advice without a violation: what to tell an audit that only learned a direction, and which pair to audit next."""
     learned = record.verdict != "violation" and only_learned(record)
-    told = f"The direction in which the record moves the release was only learned. {MAKE_IT_KNOWN}" if learned else ""
-    return f"{told} {second_pair(record)}".strip()
+    advice = f"The direction in which the record moves the release was only learned. {MAKE_IT_KNOWN}" if learned else ""
+    return f"{advice} {second_pair(record)}".strip()
 
 
 def trials_note(record: AuditRecord) -> str:
-    """Where a direction was known: how many trials would find half the noise missing, if these are fewer."""
+    """Caveat for a known direction: the trials that would find half the noise missing, if these are fewer."""
     if record.verdict == "violation" or not record.drawn or record.scores is not None or only_learned(record):
         return ""
     trials = half_noise_trials(record)
@@ -111,12 +111,12 @@ def trials_note(record: AuditRecord) -> str:
 
 
 def other_than_told(record: AuditRecord) -> str:
-    """What one run of the audited training showed to be otherwise than was told, or than an update sees; or nothing."""
-    return "; ".join(said for key in ("contradicted", "after_step") if (said := record.environment.get(key)))
+    """Differences between what one run of the audited training showed and what was stated; empty if there are none."""
+    return "; ".join(clause for key in ("contradicted", "after_step") if (clause := record.environment.get(key)))
 
 
 def no_wrong_line(records: Sequence[AuditRecord]) -> str:
-    """Whose code was replayed and showed no wrong line, which no answer of a record says."""
+    """Audits whose code was replayed and showed no wrong line, which no answer of a record says."""
     names = [repr(record.name) for record in records if record.environment.get(REPLAY)]
     whose = "" if len(names) == len(records) else f" of {', '.join(names)}"
     return f"A replay of the code{whose} found no line that looks wrong." if names else ""
@@ -138,7 +138,7 @@ OF_GRADIENTS = ("gradient_canary", "worst_case_pair")
 """Pairs whose other records pull against the one that differs, unless told otherwise."""
 FEW_OTHERS = 4
 OF_BATCHES = ("sampler", "batches", "rounds")
-"""Parameters that say how records are shared among batches, as claims of shuffled ones do."""
+"""Parameters that say how records are divided among batches, as claims about shuffled batches have them."""
 IN_JAX = "in JAX: gradient_canaries(weights).pair(data, relation=..., others='zero')"
 SECOND_PAIR = (
     "The other records have gradients too, and who joins the batch hides what one record does. Next, audit one or two "
@@ -158,7 +158,7 @@ OPPOSED_PAIR = (
 
 
 def second_pair(record: AuditRecord) -> str:
-    """Which pair to audit next, where no violation is found in a user's code: none of them shows every fault."""
+    """Which pair to audit next if a user's code shows no violation: no single pair shows every fault."""
     pair, promised = record.neighbours, sampled(record.claim)
     if record.verdict != "no_violation_found" or pair.name not in (*OF_DATA, *OF_GRADIENTS):
         return ""
@@ -166,15 +166,15 @@ def second_pair(record: AuditRecord) -> str:
         return SECOND_PAIR if _in_batches(record) else ""
     if promised is None or promised.rate >= 1 or record.mechanism.name in {*MECHANISMS, *COLLAPSED}:
         return ""
-    told = record.gradient_lengths
+    lengths = record.gradient_lengths
     silent = pair.parameters.get("others") == "zero" or not pair.parameters.get("records", 1)
-    silent = silent or (told is not None and max(told.others, default=0.0) == 0)
+    silent = silent or (lengths is not None and max(lengths.others, default=0.0) == 0)
     return OPPOSED_PAIR if silent else SILENT_PAIR
 
 
 def _in_batches(record: AuditRecord) -> bool:
-    """Whether the claim, or what was told of the code, says that not every record is in every batch."""
-    told = {**record.claim.parameters, **record.mechanism.parameters}
-    rates = [told.get("rate"), told.get("sample_rate"), *(rate for _, rate, _ in told.get("history", ()))]
+    """Whether the claim, or what was stated about the code, says that not every record is in every batch."""
+    given = {**record.claim.parameters, **record.mechanism.parameters}
+    rates = [given.get("rate"), given.get("sample_rate"), *(rate for _, rate, _ in given.get("history", ()))]
     some = any(isinstance(rate, int | float) and rate < 1 for rate in rates)
-    return some or any(word in told for word in OF_BATCHES) or "Sampled" in str(told.get("event"))
+    return some or any(word in given for word in OF_BATCHES) or "Sampled" in str(given.get("event"))

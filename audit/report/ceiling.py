@@ -1,4 +1,4 @@
-"""The most that so many trials could prove: what a test without a single error would show at the same shares."""
+"""The most that a number of trials can prove: what a test without a single error would show at the same shares."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ CEILING = "Ceiling: what so many trials, or guesses of canaries, would prove wit
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ceiling:
-    """What no errors at all would have proven."""
+    """What the trials would have proven without any error."""
 
     point: Limits
     epsilon: float
-    """At the record's delta."""
+    """Epsilon at the record's delta."""
 
 
 def ceiling(record: AuditRecord) -> Ceiling | None:
-    """The ceiling of a record's trials; None where the data may have ended them: their number was not fixed."""
+    """The ceiling of a record's trials; None if the data may have ended them, as their number was not fixed."""
     if record.stops_early or not record.points:
         return None
     best = max(record.points, key=lambda point: point.risk)
@@ -47,7 +47,7 @@ def _perfect(point: ProvenPoint) -> Limits:
 
 
 def most_epsilon(record: AuditRecord) -> float | None:
-    """The largest epsilon that so many trials, or guesses, can prove at the record's delta, where it is known."""
+    """Largest epsilon that this many trials, or guesses, can prove at the record's delta, if known."""
     if record.one_run is not None:
         return record.one_run.most(record.report_delta)
     found = ceiling(record)

@@ -1,4 +1,4 @@
-"""Claims side by side: what each promises, in every way that people report it."""
+"""Claims side by side: what each promises, in all the ways that people report it."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Setting:
     records: int | None
     dimension: int | None
     batches: int | None = None
-    """Batches an epoch, where they are known apart from the rate: the last may be smaller."""
+    """Batches per epoch, if known apart from the rate: the last batch may be smaller."""
 
     @property
     def rounds(self) -> int:
-        """Batches an epoch: as many as are known, or one over the rate."""
+        """Batches per epoch: the known number, or one over the rate."""
         return self.batches or max(1, round(1 / self.rate))
 
     @property
@@ -52,7 +52,7 @@ class Setting:
 
 
 def poisson(setting: Setting, *, relation: PairRelation = "add_remove") -> Claim:
-    """Poisson batches by dp-accounting, or where that is not installed by our own accountant; the claim says which."""
+    """The claim for Poisson batches by dp-accounting or, if that is missing, our own accountant; it says which."""
     return guarantees.poisson_training(
         rate=setting.rate,
         noise_multiplier=setting.noise_multiplier,
@@ -63,7 +63,7 @@ def poisson(setting: Setting, *, relation: PairRelation = "add_remove") -> Claim
 
 
 def by_sampler(sampler: str, setting: Setting) -> Claim:
-    """What the steps promise when batches are drawn so, the noisy sums released unnormalised."""
+    """The claim for steps with this sampler, the noisy sums released unnormalised."""
     require("sampler", sampler in SAMPLERS, f"one of {SAMPLERS}", sampler)
     noise = setting.noise_multiplier
     if sampler == "poisson":
@@ -84,7 +84,7 @@ def by_sampler(sampler: str, setting: Setting) -> Claim:
 
 
 def by_normaliser(normalise_by: str, setting: Setting) -> Claim:
-    """What the steps leak when the noisy sum is divided so: exact for aligned, opposite gradients."""
+    """The leak of steps with this divisor of the noisy sum: exact for aligned, opposite gradients."""
     require("normalise-by", normalise_by in NORMALISERS, f"one of {NORMALISERS}", normalise_by)
     if setting.records is None or setting.dimension is None:
         raise ValueError("--normalise-by needs --records and --dimension: the leak grows with the dimension.")
@@ -99,7 +99,7 @@ def by_normaliser(normalise_by: str, setting: Setting) -> Claim:
 
 
 def print_claims(claims: list[Claim], summaries: list[Summary]) -> None:
-    """One column per claim, one row per way of reporting."""
+    """Print one column per claim and one row per way of reporting."""
     console = Console(width=log_width())
     table = Table(
         caption="'mu' and 'regret' belong to the range of alpha that is printed with them.", caption_justify="left"
@@ -119,7 +119,7 @@ def print_claims(claims: list[Claim], summaries: list[Summary]) -> None:
 
 
 def one_a_line(call: str) -> str:
-    """A call with one argument a line; a list among them stays on its line."""
+    """A call as text with one argument per line; a list among the arguments stays on one line."""
     depth, written = 0, ""
     for before, letter in zip(f" {call}", call, strict=False):
         depth += (letter in "([") - (letter in ")]")
@@ -129,11 +129,11 @@ def one_a_line(call: str) -> str:
 
 
 def shuffled_answer(claims: list[Claim], summaries: list[Summary]) -> list[str]:
-    """What holds if the accountant says Poisson and the loader shuffles, where both stand side by side."""
+    """What holds if the accountant assumes Poisson batches and the loader shuffles, if both claims are there."""
     found = {claim.name: (claim, summary) for claim, summary in zip(claims, summaries, strict=True)}
     if "poisson_training" not in found:
         return []
-    training, said = found["poisson_training"]
+    training, promise = found["poisson_training"]
 
     def of(name: str) -> Summary | None:
         claim, summary = found.get(name, (None, None))
@@ -151,16 +151,16 @@ def shuffled_answer(claims: list[Claim], summaries: list[Summary]) -> list[str]:
             leak_name="fixed_batch_shuffle",
             guarantee=None if guarantee is None else guarantee.ranges[at],
         )
-        for at, promised in enumerate(said.ranges)
+        for at, promised in enumerate(promise.ranges)
     ]
 
 
 def shuffled_sentence(
     promised: EpsilonRange, *, leak: EpsilonRange | None, leak_name: str, guarantee: EpsilonRange | None
 ) -> str:
-    """What Poisson's epsilon is worth for shuffled batches at one delta."""
-    said = at_most(promised.epsilon, ".4g")
-    parts = [f"Batches of a shuffled loader, delta {promised.delta:g}: Poisson's epsilon {said} is"]
+    """What an epsilon for Poisson batches is worth for shuffled batches, at one delta."""
+    epsilon = at_most(promised.epsilon, ".4g")
+    parts = [f"Batches of a shuffled loader, delta {promised.delta:g}: Poisson's epsilon {epsilon} is"]
     parts.append("broken;" if leak is not None and leak.at_least > promised.at_most else "no promise about them;")
     if leak is not None:
         parts.append(f"at least {at_least(leak.at_least, '.4g')} leaks ({leak_name});")
@@ -188,7 +188,7 @@ def _rows(claim: Claim, summary: Summary) -> dict[str, str]:
 
 
 def claim_json(claim: Claim, summary: Summary) -> dict[str, Any]:
-    """The same as plain data, with what is known of each epsilon."""
+    """A claim as plain data, with what is known of each epsilon."""
     return {
         "claim": claim.describe(),
         "relation": claim.relation,

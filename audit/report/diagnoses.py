@@ -1,4 +1,4 @@
-"""Diagnoses as reports tell them: what looks wrong, how much was asked, and at which line an annotation points."""
+"""Diagnoses in reports: what looks wrong, how much was asked, and which line an annotation points to."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from audit.record.record import AuditRecord
 from dpsgd_audit.spelling import counted
 
 REPLAYED = "a replay of the code shows what the trials did not (the verdict depends on trials only)"
-"""What stands before lines of code that look wrong where no violation was found."""
+"""Heading of lines of code that look wrong although no violation was found."""
 HINT = "a hint from the outputs, which is no violation"
-"""The same of what the outputs show."""
+"""Heading of what the outputs show although no violation was found."""
 UNTESTED = " (Seen in the outputs; no test says how sure it is.)"
-"""What stands behind an answer that has no p-value and no risk."""
+"""Note behind an answer that has no p-value and no risk."""
 Place = tuple[str, int]
 """A file and a line."""
 IN_A_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
@@ -65,11 +65,11 @@ IN_SHORT = {
     "told_noise": "too little noise for what moves",
     "still": "coordinates that never vary",
 }
-"""What a table's cell says of each question that was answered 'wrong', by its code."""
+"""Table text of each question that was answered 'wrong', by its code."""
 
 
 def in_short(record: AuditRecord) -> str:
-    """The first suspect in a few words, with its line of code; empty where nothing looks wrong."""
+    """The first suspect in a few words, with its line of code; empty if nothing looks wrong."""
     for answer in record.diagnoses:
         if answer.wrong and not answer.follows:
             kind = answer.code.removeprefix(LINE).replace("_", " ")
@@ -78,32 +78,32 @@ def in_short(record: AuditRecord) -> str:
 
 
 def heading(record: AuditRecord) -> str:
-    """What stands before the diagnoses of a record."""
+    """Heading of a record's diagnoses."""
     if record.verdict == "violation":
         return "what looks wrong"
     return REPLAYED if any(answer.code.startswith(LINE) for answer in record.diagnoses) else HINT
 
 
 def beside_the_verdict(record: AuditRecord) -> list[Diagnosis]:
-    """What looks wrong although no violation was found: what a replay shows, or a hint from the outputs."""
+    """What looks wrong although no violation was found: findings of a replay, or a hint from the outputs."""
     if record.verdict == "violation":
         return []
     return [answer for answer in record.diagnoses if answer.wrong and not answer.follows]
 
 
 def depends(record: AuditRecord) -> bool:
-    """Whether its trials were seen to depend on each other."""
+    """Whether the record's trials were seen to depend on each other."""
     return any(answer.code == DEPENDENT for answer in record.diagnoses)
 
 
 def but_for(records: Iterable[AuditRecord]) -> str:
-    """What qualifies the sentence that all bounds hold."""
+    """Qualification of the sentence that all bounds hold."""
     ways = [how for record in records if (how := not_independent(record))]
     return f", but for {counted(len(ways), 'audit')} whose trials {' or '.join(sorted({*ways})[::-1])}" if ways else ""
 
 
 def not_independent(record: AuditRecord) -> str:
-    """What its trials were seen to do that independent ones do not; empty batches, all of one release, are."""
+    """What the record's trials did that independent ones do not; empty batches, equal in release, are independent."""
     if depends(record):
         return "depend on each other"
     found = [answer for answer in record.diagnoses if answer.code == REPEATED and answer.wrong and not answer.follows]
@@ -111,7 +111,7 @@ def not_independent(record: AuditRecord) -> str:
 
 
 def suspects(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
-    """What every answer 'wrong' says that follows from no other, each with its place."""
+    """Answers 'wrong' that follow from no other, as sentences with their places."""
     return [
         f"{_placed(answer)}{UNTESTED if _is_untested(answer) else ''}"
         for answer in diagnoses
@@ -119,13 +119,13 @@ def suspects(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
     ]
 
 
-def in_a_row(said: list[str]) -> str:
-    """Answers as sentences of one text, the first behind a colon."""
-    return " ".join([*said[:1], *map(as_a_sentence, said[1:])])
+def in_a_row(answers: list[str]) -> str:
+    """Answers as sentences of one text, the first after a colon."""
+    return " ".join([*answers[:1], *map(as_a_sentence, answers[1:])])
 
 
 def as_a_sentence(says: str) -> str:
-    """With a capital; a place stays as it is spelled."""
+    """The text with a capital; a place keeps its spelling."""
     return says if re.match(r"\S+:\d+: ", says) else says[:1].upper() + says[1:]
 
 
@@ -133,21 +133,21 @@ def _is_untested(answer: Diagnosis) -> bool:
     return answer.p_value is None and not answer.risk and not answer.code.startswith(LINE)
 
 
-def without_causes(said: str) -> str:
-    """What was measured, without the list of what may have caused it."""
-    return said.partition(f" {POSSIBLE}")[0]
+def without_causes(answer: str) -> str:
+    """The measurement without the list of its possible causes."""
+    return answer.partition(f" {POSSIBLE}")[0]
 
 
 def in_prose(record: AuditRecord) -> str:
     """What looks wrong, in a short text: the first suspect of a violation, or that no question found one, or why none
     was asked; all of them beside a verdict that no trial made one."""
-    said = looks_wrong(record.diagnoses) or untold(record.diagnoses)
-    told = said[:1] if record.verdict == "violation" else said
-    return f"{heading(record)}: {in_a_row(told)}" if told else ""
+    answers = looks_wrong(record.diagnoses) or untold(record.diagnoses)
+    shown = answers[:1] if record.verdict == "violation" else answers
+    return f"{heading(record)}: {in_a_row(shown)}" if shown else ""
 
 
 def in_a_paper(record: AuditRecord) -> str:
-    """The same for a methods section, which needs what is wrong and neither lines of code nor possible causes."""
+    """What looks wrong, for a methods section: without lines of code and possible causes."""
     wrong = [answer for answer in record.diagnoses if answer.wrong and not answer.follows]
     kinds = [answer.code.removeprefix(LINE).replace("_", " ") for answer in wrong if answer.code.startswith(LINE)]
     found = f"a replay of the code finds: {', '.join(dict.fromkeys(kinds))}"
@@ -161,7 +161,7 @@ def in_a_paper(record: AuditRecord) -> str:
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
-    """What every answer 'wrong' says that follows from no other; where there is none, that, if anything was asked.
+    """Answers 'wrong' that follow from no other; if there are none, a sentence saying so, if anything was asked.
 
     Lines of code come first, each with its place.
     """
@@ -177,28 +177,28 @@ def remarks(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
 
 
 def code_lines(diagnoses: tuple[Diagnosis, ...]) -> list[tuple[str, int]]:
-    """Lines of code that look wrong, the first suspect first."""
+    """Lines of code that look wrong, first suspect first."""
     return list(dict.fromkeys(line for answer in diagnoses if answer.wrong for line in answer.lines))
 
 
 def not_followed(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
-    """Why no line of the code was looked for."""
+    """Why no line of the code was searched for."""
     return [d.says for d in diagnoses if d.code == LINE_NOT_FOLLOWED]
 
 
 def _placed(answer: Diagnosis) -> str:
-    """What an answer says behind its line, whose name it does not repeat."""
+    """The text of an answer after its line, without repeating the line."""
     if not answer.lines:
         return answer.says
     path, line = answer.lines[0]
-    named = [(Path(own).name, at) for own, at in answer.lines].count((Path(path).name, line))
+    named = [(Path(file).name, at) for file, at in answer.lines].count((Path(path).name, line))
     again = re.compile(rf"(?<![\w/.]){re.escape(Path(path).name)}:{line}(?!\d)")
     says = again.sub("this line", answer.says) if named == 1 else answer.says
     return f"{path}:{line}: {re.sub('^this', 'This', says)}"
 
 
 def untold(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
-    """Why questions could not be asked, and what to tell so that they can; where none was, whatever the reason.
+    """Why questions could not be asked, and what to state so that they can; if none could, any reason.
 
     Nothing where a line of code is named: more would be told of outputs alone.
     """
@@ -209,7 +209,7 @@ def untold(diagnoses: tuple[Diagnosis, ...]) -> list[str]:
 
 
 def asked(diagnoses: tuple[Diagnosis, ...]) -> str:
-    """How many questions were asked, at what risk together."""
+    """How many questions were asked, and at what total risk."""
     tests = [answer for answer in diagnoses if answer.risk > 0]
     if not tests:
         return ""
@@ -217,7 +217,7 @@ def asked(diagnoses: tuple[Diagnosis, ...]) -> str:
 
 
 def places_of(record: AuditRecord, written: str | None = None) -> list[Place]:
-    """All that are known, the best first; ``written`` is where the suite states the audit, as ``file:line``."""
+    """All known places, best first; ``written`` is where the suite states the audit, as ``file:line``."""
     found = [*code_lines(record.diagnoses)]
     if not record.ran:
         # the last line of the user's own code that the error passed through
@@ -232,7 +232,7 @@ def stated_at(written: str | None) -> list[Place]:
 
 
 def function_place(record: AuditRecord) -> str | None:
-    """Where the audited function is written, as ``file:line``, if its module is a file below the working folder."""
+    """Place of the audited function, as ``file:line``, if its module is a file below the working folder."""
     named = IN_A_MODULE.fullmatch(str(record.mechanism.parameters.get("function", "")))
     if named is None:
         return None

@@ -1,4 +1,4 @@
-"""What a page draws of a record: curves thinned to a few dozen points, ready for JSON."""
+"""Data of a page's plots: curves thinned to a few dozen points, ready for JSON."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from audit.record.record import AuditRecord, Curve, ScoreGrid
 from audit.report.ceiling import Ceiling
 
 MOST_POINTS = 80
-"""Points of a drawn curve; records keep up to 200."""
+"""Most points of a drawn curve; records keep up to 200."""
 MOST_BARS = 60
-"""Cells of a drawn histogram."""
+"""Most cells of a drawn histogram."""
 DIGITS = 4
 EPSILONS = 60
 
 Points = list[list[float]]
 
 LARGEST_EXPONENT = 700.0
-"""Epsilons beyond this are not drawn: their exponential would overflow."""
+"""Largest epsilon that is drawn: the exponential of larger ones would overflow."""
 
 
 def drawing(record: AuditRecord, most: Ceiling | None, *, unjudged: bool = True) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def drawing(record: AuditRecord, most: Ceiling | None, *, unjudged: bool = True)
 
 
 def drawn(record: AuditRecord, *, unjudged: bool) -> tuple[ScoreGrid, ...]:
-    """The scores that are drawn; the first is shown at once, so those that are the same in every trial come last."""
+    """The scores to draw; the first is shown at once, so those that are equal in every trial come last."""
     judged = {point.member for point in record.points}
     grids = [grid for grid in record.grids if unjudged or grid.member in judged]
     return tuple(sorted(grids, key=lambda grid: grid.edges[0] == grid.edges[-1]))
@@ -52,7 +52,7 @@ def observed(grid: ScoreGrid) -> tuple[np.ndarray, np.ndarray]:
 
 
 def falling(record: AuditRecord) -> tuple[np.ndarray, np.ndarray]:
-    """The band as a curve that never rises: what holds at one false-alarm rate holds at every larger one."""
+    """The band as a curve that never rises: what holds at a false-alarm rate holds at every larger one."""
     alpha, beta = np.asarray(record.band.alpha), np.asarray(record.band.beta)
     order = np.lexsort((beta, alpha))
     return alpha[order], np.minimum.accumulate(beta[order])
@@ -76,7 +76,7 @@ def _trade_off(record: AuditRecord, most: Ceiling | None, grids: tuple[ScoreGrid
 
 
 def _violated(record: AuditRecord) -> list[float] | None:
-    """The error rates at which the claim broke: those that the record tells, or those of the test for its number."""
+    """Error rates at which the claim is violated: recorded ones, or those of the test of the violated number."""
     broken = record.violated_at
     if broken is None:
         return None
@@ -88,7 +88,7 @@ def _violated(record: AuditRecord) -> list[float] | None:
 
 def _profile(record: AuditRecord) -> dict[str, Any]:
     """Delta against epsilon: claimed, exact, proven."""
-    own = [number for number in record.numbers if number.name == "epsilon" and number.given is not None]
+    bounds = [number for number in record.numbers if number.name == "epsilon" and number.given is not None]
     seen = [record.claim.epsilon, record.epsilon(record.report_delta)]
     finite = [epsilon for epsilon in seen if epsilon is not None and math.isfinite(epsilon) and epsilon > 0]
     epsilons = np.linspace(0.0, min(1.25 * max(finite, default=1.0), LARGEST_EXPONENT), EPSILONS)
@@ -97,18 +97,18 @@ def _profile(record: AuditRecord) -> dict[str, Any]:
         "claim": _deltas(record.claim.curve, epsilons),
         "exact": None if record.theory is None else _deltas(record.theory, epsilons),
         "proven": _rounded(*(record.delta(float(e)) for e in epsilons)),
-        "number": [_rounded(number.at_least, number.given) for number in own if number.given] or _guessed(record),
+        "number": [_rounded(number.at_least, number.given) for number in bounds if number.given] or _guessed(record),
     }
 
 
 def _guessed(record: AuditRecord) -> list[list[float]]:
-    """Of one training the epsilon at the delta for which it was proven."""
+    """Epsilon proven by one training, at its delta."""
     proven = 0.0 if record.one_run is None else record.epsilon(record.report_delta)
     return [_rounded(proven, record.report_delta)] if proven and record.report_delta else []
 
 
 def _deltas(curve: Curve, epsilons: np.ndarray) -> list[float]:
-    """The larger of both directions, by the lines through the recorded points: at most what the curve itself says."""
+    """Delta in the larger direction, by lines through the recorded points: at most that of the curve itself."""
     alpha, beta = np.asarray(curve.alpha), np.asarray(curve.beta)
     growth = np.exp(epsilons)[:, None]
     both = np.maximum(1 - beta - growth * alpha, 1 - alpha - growth * beta)
@@ -116,7 +116,7 @@ def _deltas(curve: Curve, epsilons: np.ndarray) -> list[float]:
 
 
 def _histogram(grid: ScoreGrid) -> dict[str, Any]:
-    """Densities between the edges, neighbouring cells joined; the two open cells as shares."""
+    """Densities between the edges, neighbouring cells joined; shares of the two open cells."""
     edges = np.asarray(grid.edges)
     keep = np.unique(np.linspace(0, len(edges) - 1, MOST_BARS + 1).astype(int))
     width = np.maximum(np.diff(edges[keep]), np.finfo(float).tiny)
@@ -139,7 +139,7 @@ def _curve(curve: Curve) -> Points:
 
 
 def thinned(alpha: np.ndarray, beta: np.ndarray) -> Points:
-    """At most 80 points, the two ends among them, spread over what a linear and a logarithmic axis show."""
+    """At most 80 points including both ends, spread over what a linear and a logarithmic axis show."""
     if len(alpha) <= MOST_POINTS:
         return [_rounded(a, b) for a, b in zip(alpha, beta, strict=True)]
     small = np.minimum(np.maximum(alpha, 1e-12), np.maximum(beta, 1e-12))

@@ -1,10 +1,10 @@
-"""Seconds in words."""
+"""Durations in words."""
 
 from __future__ import annotations
 
 
 def duration(seconds: float | None) -> str:
-    """Under a second, seconds, minutes or hours; '-' where nobody knows."""
+    """Seconds, minutes or hours in words; '-' if unknown."""
     if seconds is None:
         return "-"
     if seconds < 1:

@@ -1,4 +1,4 @@
-"""Names and messages are data: what a terminal, a log or XML would act on is written out instead."""
+"""Escaping of names and messages, which may contain what a terminal, a log or XML would act on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ACTIVE = re.compile(
     "\ufffe\uffff\U000e0000-\U000e007f]"
 )
 _COMMAND = re.compile(r"(?<!\S)::|::(?=[a-z-]+( [^:]*)?::)|##(?=[A-Za-z]*\[)")
-"""Commands to whoever runs a build and reads its log.
+"""Commands to build systems that read the log.
 
 GitHub's runner takes `::name::` after blanks and `##[name]` anywhere, others `##vso[` and `##teamcity[`. Long lines are
 folded in many places, so a command is taken apart wherever it stands in a line.
@@ -51,24 +51,24 @@ Value = TypeVar("Value")
 
 
 def visible(text: str) -> str:
-    """The text on one line, with every character that does something written as its escape."""
+    """The text on one line, every control character written as its escape."""
     shown = _ACTIVE.sub(lambda found: _written(found[0]), text)
     return _COMMAND.sub(lambda found: _written(found[0][0]) + found[0][1:], shown)
 
 
 def as_html(text: str) -> str:
-    """For a page: everything escaped, what stands between backticks as code, and no line break in ``file.py:24``."""
+    """The text for a page: everything escaped, text between backticks as code, no line break in ``file.py:24``."""
     placed = _PLACE.sub(r'<span class="place">\g<0></span>', html.escape(text))
     return re.sub("`([^`]+)`", r"<code>\1</code>", placed)
 
 
 def printable(text: str) -> str:
-    """The same for messages of several lines: line ends and tabs stay."""
+    """A message of several lines with control characters escaped; line ends and tabs stay."""
     return "\n".join(visible(line.expandtabs()) for line in text.split("\n"))
 
 
 def shown(value: Value) -> Value:
-    """A record, or any part of one, with every string visible."""
+    """A record, or any part of it, with every string made visible."""
     return _shown(value)
 
 
@@ -89,35 +89,35 @@ def _shown(value: Any) -> Any:
 
 
 def markdown_text(text: str) -> str:
-    """Text that Markdown and the HTML inside it leave alone, also in a table's cell."""
+    """Text that Markdown and HTML inside it leave unchanged, also in a table's cell."""
     escaped = _MARKDOWN.sub(lambda found: f"&#{ord(found[0])};", html.escape(visible(text), quote=False))
     return _BRACKETS.sub(lambda found: f"\\{found[0]}", escaped)
 
 
 def latex_text(text: str) -> str:
-    """Any text as LaTeX text on one line; what is not plain ASCII becomes a question mark."""
+    """Text as LaTeX text on one line; characters outside ASCII become question marks."""
     flat = " ".join(unicodedata.normalize("NFKC", text).split())
     return "".join(_LATEX.get(c, c if c.isascii() and c.isprintable() else "?") for c in flat)
 
 
 def latex_name(text: str) -> str:
-    """The same of a name, without what makes it longer than a paper has room for."""
+    """A name as LaTeX text, cut to the room that a paper has."""
     shown = visible(text)
     return latex_text(shown) if len(shown) <= LONGEST else latex_text(shown[:LONGEST]) + r"\ldots{}"
 
 
 def json_text(data: Any, *, indent: int | None = None) -> str:
-    """The data as JSON in which a log's reader finds no command: two number signs are only ever inside of strings."""
+    """The data as JSON that contains no command for a log's reader: two number signs occur only inside strings."""
     return json.dumps(data, indent=indent).replace("##", "\\u0023#")
 
 
 def command_text(text: str) -> str:
-    """The message of a GitHub workflow command, line ends included."""
+    """Text as the message of a GitHub workflow command, line ends included."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def command_property(text: str) -> str:
-    """A property of a GitHub workflow command, such as its title."""
+    """Text as a property of a GitHub workflow command, such as its title."""
     return command_text(visible(text)).replace(":", "%3A").replace(",", "%2C")
 
 

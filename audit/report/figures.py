@@ -1,4 +1,4 @@
-"""Figures for papers: column width, one style, colours that the colour-blind can tell apart."""
+"""Figures for papers: column width, one style, colours that colour-blind readers can tell apart."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ CLAIM, EXACT, OBSERVED, PROVEN, CEILING = "#0072b2", "#777777", "#000000", "#d55
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = "osD^vPX"
 OTHERS = "#bbbbbb"
-"""Of observed curves that no test was made of."""
+"""Colour of observed curves of scores that no test used."""
 DASHES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)))
-"""Of observed curves that tests were made of, one each."""
+"""Line styles of observed curves of scores that tests used."""
 SMALLEST = 1e-7
 NAME_WIDTH = 32
-"""Characters to a line of an audit's name beside its row, which has room for two lines."""
+"""Characters per line of an audit's name beside its row, which has room for two lines."""
 LETTERS, MOST_COLUMNS = 17, 4
 """Of a legend: letters to an inch, and columns."""
 STYLE: dict[Any, Any] = {
@@ -53,7 +53,7 @@ STYLE: dict[Any, Any] = {
 
 
 def width_in_inches(text: str) -> float:
-    """``3.3in``, ``8.5cm``, ``240pt`` as inches."""
+    """``3.3in``, ``8.5cm`` or ``240pt`` in inches."""
     found = re.fullmatch(r"\s*([0-9.]+)\s*(in|cm|mm|pt)\s*", text)
     if found is None:
         raise ValueError(f"--width is written like 3.3in, 8.5cm or 240pt, got {text!r}.")
@@ -63,7 +63,7 @@ def width_in_inches(text: str) -> float:
 
 
 def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str, width: float) -> list[Path]:
-    """A figure of each audit that ran, linear beside logarithmic, numbered as the records are; and one of them all."""
+    """Save one figure per audit that ran, linear beside logarithmic, numbered as the records; and one of all audits."""
     require("figures", ending in FIGURES, f"one of {FIGURES}", ending)
     paths = []
     for number, record in enumerate(records, start=1):
@@ -82,7 +82,7 @@ def save_figures(records: tuple[AuditRecord, ...], folder: Path, *, ending: str,
 
 
 def save_overview(records: tuple[AuditRecord, ...], path: Path, *, width: float) -> Path:
-    """All audits in one figure, a row each: epsilon claimed, proven, and the most that so many trials can prove."""
+    """Save one figure of all audits, one row each: epsilon claimed, proven, and the most that its trials can prove."""
     names = ["\n".join(label(line, path) for line in _two_lines(record.name)) for record in reversed(records)]
     with drawn(path, width=width, height=0.6 + 0.24 * len(records)) as axes:
         overview(records, axes)
@@ -92,17 +92,17 @@ def save_overview(records: tuple[AuditRecord, ...], path: Path, *, width: float)
 
 
 def overview(records: tuple[AuditRecord, ...], axes: Any) -> None:
-    """Draw all audits on axes, a row each, the first on top."""
+    """Draw all audits on axes, one row each, the first on top."""
     rows = {len(records) - 1 - place: record for place, record in enumerate(records)}
     proven = {row: record.epsilon(record.report_delta) for row, record in rows.items()}
     claimed = {row: found for row, record in rows.items() if np.isfinite(found := _claimed(record, "epsilon"))}
     most = {row: found for row, record in rows.items() if (found := most_epsilon(record)) is not None}
     # a claim may be violated at another point of its curve, with a bar that ends before what is claimed here
     for words, violated in (("proven, at least", False), ("the same, claim violated", True)):
-        own = {row: found for row, found in proven.items() if (rows[row].verdict == "violation") == violated}
-        if own:
+        bars = {row: found for row, found in proven.items() if (rows[row].verdict == "violation") == violated}
+        if bars:
             face = PROVEN if violated else "none"
-            axes.barh([*own], [*own.values()], height=0.35, facecolor=face, edgecolor=PROVEN, label=words)
+            axes.barh([*bars], [*bars.values()], height=0.35, facecolor=face, edgecolor=PROVEN, label=words)
     axes.plot([*claimed.values()], [*claimed], "|", color=CLAIM, markersize=11, markeredgewidth=1.6, label="claimed")
     if most:
         axes.plot([*most.values()], [*most], "D", color=CEILING, fillstyle="none", label="ceiling")
@@ -113,7 +113,7 @@ def overview(records: tuple[AuditRecord, ...], axes: Any) -> None:
 
 
 def _two_lines(name: str) -> list[str]:
-    """A name in two lines at most; of a longer one the middle is left out, as names of a grid differ at their ends."""
+    """A name on two lines at most; a longer one loses its middle, as names of a grid differ at their ends."""
     plain = visible(name)
     lines = textwrap.wrap(plain, NAME_WIDTH)
     return lines if len(lines) <= 2 else [f"{plain[: NAME_WIDTH - 4].rstrip()} ...", plain[-NAME_WIDTH:].lstrip()]
@@ -121,7 +121,7 @@ def _two_lines(name: str) -> list[str]:
 
 @contextlib.contextmanager
 def drawn(path: Path, *, width: float, height: float, columns: int = 1) -> Iterator[Any]:
-    """Axes in our style; what was drawn on them is saved when the block ends."""
+    """Axes in our style, saved when the block ends."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -135,27 +135,27 @@ def drawn(path: Path, *, width: float, height: float, columns: int = 1) -> Itera
 
 
 def save(figure: Any, path: Path, *, dpi: int, metadata: dict[str, None] | None = None) -> None:
-    """Write a figure in one step; what LaTeX says of a .pgf is told in one line."""
+    """Write a figure in one step; errors of LaTeX (.pgf) are reported in one line."""
     from matplotlib.backends.backend_pgf import LatexError
 
     try:
         with replacing(path) as waiting:
             figure.savefig(waiting, format=path.suffix[1:], dpi=dpi, metadata=metadata)
     except LatexError as error:
-        said = next((line for line in str(error).splitlines() if line.startswith("!")), str(error).partition("\n")[0])
+        what = next((line for line in str(error).splitlines() if line.startswith("!")), str(error).partition("\n")[0])
         raise RuntimeError(
-            f"{path}: LaTeX could not typeset this figure ({said}); choose .pdf, .svg or .png."
+            f"{path}: LaTeX could not typeset this figure ({what}); choose .pdf, .svg or .png."
         ) from error
 
 
 def label(words: Any, path: Path) -> str:
-    """Words of a record in a figure: matplotlib reads mathematics between dollars, and LaTeX (.pgf) much more."""
+    """A record's words for a figure: matplotlib reads mathematics between dollars, and LaTeX (.pgf) much more."""
     plain = visible(str(words))
     return latex_text(plain) if path.suffix == ".pgf" else plain.replace("$", r"\$")
 
 
 def _legend(axes: Any, *, title: str | None = None, path: Path | None = None) -> None:
-    """One for the whole figure, which it makes taller, in as many columns as fit; names spelled for the file's format.
+    """One legend for the whole figure, which it makes taller, in as many columns as fit; names escaped for the format.
 
     Without ``path`` they are spelled already.
     """
@@ -233,7 +233,7 @@ def draw(record: AuditRecord, axes: Any, *, logarithmic: bool = False) -> None:
 
 
 def _draw_observed(record: AuditRecord, axes: Any) -> None:
-    """The curves of scores that a test was made of by their names, black, in front; all others grey, under one name."""
+    """Draw observed curves: those of scores that tests used in black and by name, all others grey under one name."""
     judged = {point.member for point in record.points}
     several = len(record.grids) > 1
     front = [grid for grid in record.grids if grid.member in judged or not several]
@@ -253,7 +253,7 @@ def _logarithmic(axes: Any, record: AuditRecord) -> None:
 
 
 def save_claims(claims: Sequence[Claim], path: Path) -> None:
-    """Trade-off curves of several claims in one picture; the file's ending decides the format."""
+    """Save the trade-off curves of several claims in one figure; the file's ending decides the format."""
     alpha = np.concatenate([tail := np.logspace(-6, np.log10(0.5), 120), 1 - tail[-2::-1]])
     with drawn(path, width=5.0, height=4.6) as axes:
         axes.plot([0, 1], [1, 0], color="#cccccc", linewidth=0.8, linestyle=":", label="random guessing")
@@ -264,7 +264,7 @@ def save_claims(claims: Sequence[Claim], path: Path) -> None:
 
 
 def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: str | None, y: str, width: float) -> None:
-    """A proven number against a parameter, one line for every value of another; exact values and ceilings beside it."""
+    """Save a figure of a proven number against a parameter, a line per value of another, beside exact values."""
     require("plot", path.suffix[1:] in FIGURES, f"a file ending in one of {FIGURES}", path.name)
     records = [record for record in records if record.ran]
     require("records", len(records) > 0, "of an audit that ran", "none")
@@ -277,8 +277,8 @@ def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: st
             members.sort(key=lambda item: item[0])
             places = [label(place, path) if isinstance(place, str) else place for place, _ in members]
             colour, marker = SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]
-            told = "proven" if group is None else label(group, path)
-            axes.plot(places, [_proven(r, y) for _, r in members], f"{marker}-", color=colour, label=told)
+            name = "proven" if group is None else label(group, path)
+            axes.plot(places, [_proven(r, y) for _, r in members], f"{marker}-", color=colour, label=name)
             _beside(axes, places, [r for _, r in members], y=y, colour=colour, named=number == 0)
         # an exact epsilon may be a hundred times what any trials prove: it leaves the picture, not the rest its scale
         shown = [_proven(r, y) for r in records] + [_claimed(r, y) for r in records]
@@ -289,7 +289,7 @@ def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: st
 
 
 def sweep_numbers(records: Sequence[AuditRecord], *, x: str, series: str | None, y: str) -> list[dict[str, Any]]:
-    """What ``save_sweep`` draws, a row for every audit; an epsilon stands with its delta."""
+    """The numbers that ``save_sweep`` draws, one row per audit; an epsilon has its delta beside it."""
     rows = []
     for record in records:
         if not record.ran:
@@ -312,7 +312,7 @@ def sweep_numbers(records: Sequence[AuditRecord], *, x: str, series: str | None,
 
 
 def _beside(axes: Any, places: list[Any], records: list[AuditRecord], *, y: str, colour: str, named: bool) -> None:
-    """What is claimed, what is exact and what the trials could prove at most, thinner."""
+    """Draw, thinner, what is claimed, what is exact and the most that the trials could prove."""
     claimed = [_claimed(r, y) for r in records]
     axes.plot(places, claimed, color=colour, linewidth=0.7, linestyle=":", label="claimed" if named else None)
     if y != "epsilon":
@@ -338,10 +338,10 @@ def _proven(record: AuditRecord, y: str) -> float:
 
 def value_of(record: AuditRecord, name: str) -> Any:
     """A parameter of the audit: of its mechanism, pair, claim or score, or one of the record's own numbers."""
-    own = {"trials": record.trials, "risk": record.risk, "audit": record.name}
+    of_record = {"trials": record.trials, "risk": record.risk, "audit": record.name}
     parts = (record.mechanism, record.neighbours, record.claim, record.distinguisher)
-    for source in (own, *(part.parameters for part in parts)):
+    for source in (of_record, *(part.parameters for part in parts)):
         if name in source and not isinstance(source[name], dict | list):
             return source[name]
-    known = sorted({key for source in (own, *(p.parameters for p in parts)) for key in source})
+    known = sorted({key for source in (of_record, *(p.parameters for p in parts)) for key in source})
     raise ValueError(f"audit {record.name!r} has no parameter {name!r}; it has {', '.join(known)}.")

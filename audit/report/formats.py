@@ -1,4 +1,4 @@
-"""Records in other people's formats: Markdown, CSV, JUnit XML, GitHub annotations."""
+"""Records in common formats: Markdown, CSV, JUnit XML, GitHub annotations."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from guarantees.numerics.rounding import at_most
 
 
 def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
-    """A summary of about ten lines: a table, then what is not as expected."""
+    """A summary of about ten lines: a table, then everything that is not as expected."""
     records = tuple(map(shown, records))
     surprises = [record for record in records if not record.as_expected]
     deltas = {record.report_delta for record in records}
     at = "a delta" if len(deltas) > 1 else f"delta {next(iter(deltas), 0.0):g}"
-    told, rest = reasons_told(records)
+    explained, rest = reasons_told(records)
     causes = [in_short(record) for record in records]
     # a column that would be empty says nothing
     cause, rule = (" | looks wrong", "|---") if any(causes) else ("", "")
@@ -61,13 +61,13 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
         lines.append(f"| {named} | {numbers} | {readable(record.verdict)} | {seen}{end} |")
     risk = sum(record.risk for record in records)
     for record in records:
-        said = [record.reason] if record in told else []
-        said += [] if record.violated_at is None else [record.violated_at.says]
+        reasons = [record.reason] if record in explained else []
+        reasons += [] if record.violated_at is None else [record.violated_at.says]
         if wrong := in_a_row(looks_wrong(record.diagnoses)):
             many = asked(record.diagnoses)
-            said.append(f"{heading(record).capitalize()}: {wrong}{f' ({many}.)' if many else ''}")
-        if said:
-            ended = f"{readable(record.verdict)}; {markdown_text(' '.join(said))}"
+            reasons.append(f"{heading(record).capitalize()}: {wrong}{f' ({many}.)' if many else ''}")
+        if reasons:
+            ended = f"{readable(record.verdict)}; {markdown_text(' '.join(reasons))}"
             lines += ["", f"**{markdown_text(record.name)}**: {ended}"]
     if changing := [markdown_text(record.name) for record in records if record.repeatable is False]:
         lines += ["", f"{NOT_REPEATABLE.capitalize()} ({', '.join(changing)})."]
@@ -77,7 +77,7 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
 
 
 def separated(records: tuple[AuditRecord, ...]) -> str:
-    """CSV, one line an audit: what was proven, claimed and possible."""
+    """CSV with one line per audit: proven, claimed and possible numbers."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     rows = [_row(record) for record in records]
@@ -114,7 +114,7 @@ def _row(record: AuditRecord) -> dict[str, object]:
 
 
 def _cell(text: str) -> str:
-    """Text that no spreadsheet takes for a formula and no build's log for a command."""
+    """Text that no spreadsheet reads as a formula and no build log as a command."""
     plain = visible(text)
     return f"'{plain}" if plain.startswith(("=", "+", "-", "@")) else plain
 
@@ -142,7 +142,7 @@ def junit(records: tuple[AuditRecord, ...], *, title: str, places: Mapping[str, 
         for path, line in places_of(record, place)[:1]:
             case.set("file", visible(path))
             case.set("line", str(line))
-        told = "\n".join(brief_lines(record))
+        text = "\n".join(brief_lines(record))
         if not record.as_expected:
             message = f"{readable(record.verdict)}, expected {readable(record.expect)}"
             if record.violated_at is not None:
@@ -151,9 +151,9 @@ def junit(records: tuple[AuditRecord, ...], *, title: str, places: Mapping[str, 
                     message += " First suspect: {}:{}.".format(*lines[0])
             if not record.ran:
                 message = f"{readable(record.verdict)}: {record.reason}"
-            ElementTree.SubElement(case, _junit_end(record), message=message).text = told
+            ElementTree.SubElement(case, _junit_end(record), message=message).text = text
         else:
-            ElementTree.SubElement(case, "system-out").text = told
+            ElementTree.SubElement(case, "system-out").text = text
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
@@ -165,7 +165,7 @@ def _junit_end(record: AuditRecord) -> str:
 
 
 def github_annotations(records: tuple[AuditRecord, ...], *, places: Mapping[str, str] | None = None) -> list[str]:
-    """Workflow commands that GitHub shows beside the run: an error or a warning per surprise, and what a replay shows.
+    """Workflow commands that GitHub shows beside the run: an error or warning per surprise, and findings of replays.
 
     ``places`` says where an audit is written, as ``file:line``, by its name.
     """
@@ -182,6 +182,6 @@ def github_annotations(records: tuple[AuditRecord, ...], *, places: Mapping[str,
 
 
 def annotation(level: str, title: str, text: str, places: Sequence[Place]) -> str:
-    """One workflow command, at the first of the places."""
+    """One workflow command, pointing at the first of the places."""
     where = "".join(f"file={command_property(path)},line={line}," for path, line in places[:1])
     return f"::{level} {where}title={command_property(title)}::{command_text(text)}"

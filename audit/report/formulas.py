@@ -1,4 +1,4 @@
-"""Claims as mathematics: what a reader of a paper expects instead of a Python call."""
+"""Claims as mathematics, for readers of a paper who expect no Python call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LONGEST, MOST_NUMBERS = 40, 6
 
 
 def formula(claim: ClaimPart) -> str:
-    """A claim's family and its numbers in math mode, as LaTeX that needs no escaping; what is no number is left out."""
+    """A claim's family and numbers in LaTeX's math mode, without need of escaping; only numbers are included."""
     if claim.name == "claim_from_history" and (parts := _history(claim.parameters.get("history"))):
         return f"{NAMES['subsampled_gaussian' if claim.steps == 1 else 'poisson_training']} ({', then '.join(parts)})"
     numbers = dict([(key, value) for key, value in claim.parameters.items() if _is_number(value)][:MOST_NUMBERS])
@@ -49,7 +49,7 @@ def formula(claim: ClaimPart) -> str:
 
 
 def _history(rounds: Any) -> list[str]:
-    """Rate, noise multiplier and steps of each part that an accountant counted; nothing where they are none."""
+    """Rate, noise multiplier and steps of each part that an accountant counted; empty if there are none."""
     try:
         parts = [[float(value) for value in part] for part in rounds]
         return [rf"$q = {number(q)}, \sigma = {number(z)}, T = {steps:.0f}$" for z, q, steps in parts][:MOST_NUMBERS]
@@ -58,7 +58,7 @@ def _history(rounds: Any) -> list[str]:
 
 
 def number(value: float) -> str:
-    """Three digits, for math mode."""
+    """A number in three digits, for math mode."""
     return in_math(f"{value:.3g}")
 
 
@@ -81,5 +81,5 @@ def _upright(key: str) -> str:
 
 
 def _word(name: str) -> str:
-    """A name's letters and digits, the first of them: nothing that TeX reads otherwise."""
+    """Letters and digits of a name, cut in length: nothing that TeX interprets."""
     return " ".join("".join(c if c.isascii() and c.isalnum() else " " for c in name).split())[:LONGEST]

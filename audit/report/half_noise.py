@@ -1,4 +1,4 @@
-"""How many trials find half of the noise missing: the claim that is judged, and a mechanism that breaks it."""
+"""How many trials find half of the noise missing, for the judged claim and a mechanism that breaks it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from guarantees.numerics.array import Array
 from guarantees.trade_off import TradeOff
 
 SMALLEST = 1e-9
-"""Smallest false-alarm rate at which a Gaussian mechanism has to keep the claim."""
+"""Smallest false-alarm rate at which a Gaussian mechanism must keep the claim."""
 
 CORNERS = 100
-"""A recorded curve with more distinct points than this is a smooth one."""
+"""A recorded curve with more distinct points than this counts as smooth."""
 
 
 def half_noise_trials(record: AuditRecord) -> int | None:
-    """Trials in all at which a test along a known direction refutes the record's claim with power 0.8, nearly.
+    """Total trials for a test along a known direction to refute the record's claim with power 0.8, roughly.
 
     The mechanism that leaks has half the noise of one that just keeps the claim: batches as the claim samples them
     where it says how, a Laplace mechanism for a pure epsilon, otherwise a Gaussian one. It is judged as the record's
@@ -70,7 +70,7 @@ def _trials(curve: Curve, *, promised: Sampled | None, pure: float | None, risk:
 
 
 def _leak(curve: Curve, *, promised: Sampled | None, pure: float | None) -> Array | None:
-    """Miss rates of the best tests with half the noise; None where the claim promises nothing or forbids all."""
+    """Miss rates of the best tests at half the noise; None if the claim promises nothing or forbids all."""
     if pure is not None:
         return _laplace(2 * pure) if pure > 0 else None
     if promised is not None:
@@ -108,7 +108,7 @@ def _along_lines(alpha: Array) -> list[Array]:
 
 
 def _recorded(curve: Curve) -> TradeOff:
-    """The claim's curve as the record keeps it, between its points by straight lines."""
+    """The claim's curve as recorded, with straight lines between its points."""
     without, with_record = np.diff(curve.alpha), -np.diff(curve.beta)
     without = np.append(np.insert(without, 0, curve.alpha[0]), 1 - curve.alpha[-1])
     with_record = np.append(np.insert(with_record, 0, 1 - curve.beta[0]), curve.beta[-1])
@@ -121,14 +121,14 @@ def _recorded(curve: Curve) -> TradeOff:
 
 
 def _pure(claim: ClaimPart) -> float | None:
-    """The epsilon that is promised at delta 0, which no Gaussian mechanism keeps."""
-    told = claim.parameters
+    """The epsilon promised at delta 0, which no Gaussian mechanism keeps."""
+    given = claim.parameters
     if claim.name in ("laplace", "randomised_response") and claim.times == 1:
-        return float(told["epsilon"])
-    if claim.name == "epsilon_delta" and told["delta"] == 0 and claim.times == 1:
-        return float(told["epsilon"])
+        return float(given["epsilon"])
+    if claim.name == "epsilon_delta" and given["delta"] == 0 and claim.times == 1:
+        return float(given["epsilon"])
     if claim.name == "claim_from_table":
-        return min((float(epsilon) for epsilon, delta in told["points"] if delta == 0), default=None)
+        return min((float(epsilon) for epsilon, delta in given["points"] if delta == 0), default=None)
     return None
 
 
@@ -138,7 +138,7 @@ def _jointly(record: AuditRecord) -> bool:
 
 
 def _deciding(record: AuditRecord) -> float:
-    """The risk of the test that decides."""
+    """Risk of the deciding test."""
     if record.budget.verdict == 0:
         return max((point.risk for point in record.points), default=record.risk)
     tests = sum(record.stops_early or point.target == "verdict" for point in record.points)

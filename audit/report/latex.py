@@ -1,4 +1,4 @@
-"""Records for papers: booktabs tables and the figures' environments."""
+"""Records for papers: tables and environments for figures."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from audit.report.table import NOT_KNOWN, readable
 from guarantees.numerics.rounding import at_least, at_most
 
 NONE_FOUND = "none found"
-"""Of one column, in the place of 'no violation found'."""
+"""Text in place of 'no violation found' in narrow columns."""
 A_PAGE = 14
-"""Audits in one table, at most: names of several lines, and notes, take room as well."""
+"""Most audits in one table: long names and notes take room as well."""
 MARK = r"$^\dagger$"
 MARKED = "the code looks wrong, though the trials show no violation; see the text."
-"""What the notes say of the mark beside a verdict."""
+"""Note that explains the mark beside a verdict."""
 ITS_FOLDER = (
     r"\makeatletter\providecommand{\CurrentFilePath}{.}\providecommand{\Ginput@path}{}\expandafter\g@addto@macro"
     r"\expandafter\Ginput@path\expandafter{\expandafter{\CurrentFilePath/}}\makeatother"
 )
-"""Figures are found beside the file that includes them, from whatever folder the article is made."""
+"""LaTeX that finds figures beside the file that includes them, from whatever folder the article is built."""
 
 
 def _name(record: AuditRecord) -> str:
-    """As a table shows it, on lines of its own: a long one goes on in the next, after a space or where it may break."""
+    """A record's name for a table, on lines of its own, broken after a space or where it may break."""
     return re.sub(r"(?<=[=,+])(?=\S)|(?<=[a-z]/)(?=[a-z])|(?<=\\_)", r"\\allowbreak{}", latex_name(record.name))
 
 
@@ -41,7 +41,7 @@ def latex(records: tuple[AuditRecord, ...], *, title: str) -> str:
 
 
 def files(records: tuple[AuditRecord, ...], *, title: str) -> dict[str, str]:
-    """The same apart, by file name: a table for one column, one for both, the paragraph, the sources."""
+    """The parts of ``latex`` by file name: a table for one column, one for both, the paragraph, the sources."""
     return {
         "table.tex": table(records, title=title, wide=False),
         "table-wide.tex": table(records, title=title, wide=True),
@@ -51,7 +51,7 @@ def files(records: tuple[AuditRecord, ...], *, title: str) -> dict[str, str]:
 
 
 def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
-    """Two rows an audit: its name, and what is proven beside what is claimed, for one column of a paper or for both.
+    """A table with two rows per audit, its name and its proven beside its claimed numbers, for one column or both.
 
     No type is smaller than a footnote's: what is long goes on in the next line, or stands below the table. Audits that
     no page holds go on in further tables of the same number; longtable knows no columns.
@@ -100,19 +100,19 @@ def _float(records: tuple[AuditRecord, ...], claims: list[str], begin: list[str]
 
 
 def _notes(records: tuple[AuditRecord, ...], claims: list[str], *, wide: bool) -> list[str]:
-    """What stands below a table: words of its cells, and the claims in full."""
+    """Text below a table: explanations of its cells, and the claims in full."""
     notes = [CEILING] if wide else []
     notes += [rf"{MARK}: {MARKED}"] if any(map(beside_the_verdict, records)) else []
     if not wide:
         some = any(record.verdict == "no_violation_found" for record in records)
         return [*notes, *([f"``{NONE_FOUND.capitalize()}'': no violation found."] if some else [])]
-    own = {formula(record.claim) for record in records}
-    numbered = [f"({place})~{claim}" for place, claim in enumerate(claims, 1) if claim in own]
+    formulas = {formula(record.claim) for record in records}
+    numbered = [f"({place})~{claim}" for place, claim in enumerate(claims, 1) if claim in formulas]
     return [*notes, f"Claim: {claims[0]}." if len(claims) == 1 else f"Claims: {'; '.join(numbered)}."]
 
 
 def figures(records: tuple[AuditRecord, ...], names: Sequence[str]) -> str:
-    """An environment for each file that ``save_figures`` wrote, as wide as the column, and one for that of them all."""
+    """An environment for each file that ``save_figures`` wrote, as wide as the column, and for that of all audits."""
     alone = [record for record in records if record.drawn]
     captions = [
         f"{latex_name(record.name)}: miss rate against false-alarm rate, linear and logarithmic." for record in alone

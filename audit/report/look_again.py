@@ -1,4 +1,4 @@
-"""After too few trials: what to type, how long it takes, who pays for another look, and what needs fewer."""
+"""Advice after too few trials: what to type, how long it takes, what another look costs, and what needs fewer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MORE_DELTAS = (
     "or its curve are decided with far fewer trials."
 )
 MOST_NAMED = 2
-"""Audits that a command names one by one."""
+"""Most audits that a command names one by one."""
 
 
 def look_again(records: Sequence[AuditRecord]) -> str:
-    """What to type after too few trials, how long it takes, who pays for another look, and what needs fewer."""
+    """What to type after too few trials, how long it takes, what another look costs, and what needs fewer."""
     if all(any(answer.code == CONSTANT for answer in record.diagnoses) for record in records):
         return "Every release was the same, on both datasets: use another pair, or check what the code reads."
     if all(record.reason.startswith(ONE_PLACE) for record in records):
@@ -47,7 +47,7 @@ def look_again(records: Sequence[AuditRecord]) -> str:
 
 
 def _alone(records: Sequence[AuditRecord]) -> str:
-    """Options that leave out the audits of a suite that need no more trials; nothing where too many would be named."""
+    """Options that leave out a suite's audits that need no more trials; empty if too many would be named."""
     suite = records[0].suite
     if suite is None or len(records) >= suite.audits or len(records) > MOST_NAMED:
         return ""
@@ -55,12 +55,12 @@ def _alone(records: Sequence[AuditRecord]) -> str:
 
 
 def _single(claim: ClaimPart) -> bool:
-    """Whether all that is claimed is one epsilon at one delta above 0."""
+    """Whether the claim is only one epsilon at one delta above 0."""
     if claim.name == "epsilon_delta":
         return claim.parameters.get("delta", 0.0) > 0
     return claim.name == "claim_from_table" and len(claim.parameters.get("points", ())) == 1
 
 
 def _pace(record: AuditRecord) -> float:
-    """Seconds a trial, whatever was learned or compiled included; of one training its seconds."""
+    """Seconds per trial, learning and compiling included; for one training its seconds."""
     return record.seconds / max(1, record.trials + record.fit_trials)

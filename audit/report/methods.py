@@ -1,4 +1,4 @@
-"""What a paper says of audits: a methods paragraph, and the BibTeX entries of the sources that it cites."""
+"""Text for papers: a methods paragraph, and the BibTeX entries of the sources that it cites."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BOUNDS = {
 
 
 def methods(records: tuple[AuditRecord, ...]) -> str:
-    """A paragraph on what was tested, how often, by which bound and at which risk, ready to be pasted."""
+    """A paragraph on what was tested, how often, by which bound and at which risk, ready to paste."""
     every, records = records, tuple(record for record in records if record.ran)
     last = [*_suspected(records), *_by_name(every)]
     sure = at_least(1 - sum(record.risk for record in every), ".4g")
@@ -88,45 +88,45 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
 
 
 def _ran_with(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Libraries of the audited code with their versions, where records say."""
+    """Libraries of the audited code with their versions, if records say."""
     every = {libraries(record) for record in records} - {""}
     parts = {each: {*each.split(", ")} for each in every}
     found = sorted(each for each in every if not any(parts[each] < parts[other] for other in every))
-    said = "; ".join(latex_text(visible(each).replace("==", " ")) for each in found)
-    return [f"The audited code ran with {said}."] if found else []
+    names = "; ".join(latex_text(visible(each).replace("==", " ")) for each in found)
+    return [f"The audited code ran with {names}."] if found else []
 
 
 def _changing(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Audits whose outputs do not come again."""
+    """Audits whose outputs cannot be repeated."""
     names = [latex_name(record.name) for record in records if record.repeatable is False]
     return [f"{NOT_REPEATABLE.capitalize()} ({'; '.join(names)})."] if names else []
 
 
 def _power(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Which leaks every audit without a violation would have found, and where they have to show, in a sentence."""
+    """A sentence on the leaks that every audit without a violation would have found, and where they must show."""
     green = [record for record in records if record.verdict == "no_violation_found"]
     found = [_largest(r"an advantage of ${}$ above its claim", ".2g", [r.detectable_advantage_excess for r in green])]
     if not any(sampled(record.claim) for record in green):
         found += [_gaussian_leak(green)]
-    told, less = [leak for leak in found if leak], _less_noise(green)
+    leaks, less = [leak for leak in found if leak], _less_noise(green)
     which = f"each of the {len(green)} audits that found no violation"
     if len(green) == 1:
         which = f"the audit ``{latex_name(green[0].name)}'', which found no violation,"
     where = "on its pair, with its scores and thresholds"
-    said = [f"{which} would have found {' or '.join(told)} ({where})"] if told else []
-    said += [f"this many trials can find {less}"] if less else []
-    return [f"{in_so_many_runs(POWER).capitalize()}, {'; '.join(said)}."] if said else []
+    parts = [f"{which} would have found {' or '.join(leaks)} ({where})"] if leaks else []
+    parts += [f"this many trials can find {less}"] if less else []
+    return [f"{in_so_many_runs(POWER).capitalize()}, {'; '.join(parts)}."] if parts else []
 
 
 def _less_noise(green: list[AuditRecord]) -> str:
-    """The noise multiplier that all of them tell, where it is one and the same."""
-    told = {told_in(record.reason) for record in green}
-    (only,) = told if len(told) == 1 else {None}
+    """The noise multiplier that all of them would have found, if it is the same for all."""
+    multipliers = {told_in(record.reason) for record in green}
+    (only,) = multipliers if len(multipliers) == 1 else {None}
     return only or ""
 
 
 def _gaussian_leak(green: list[AuditRecord]) -> str:
-    """The largest of the smallest Gaussian leaks: in mu where all claims are."""
+    """The largest of the audits' smallest Gaussian leaks, in mu if all claims are."""
     epsilons = [record.detectable_epsilon for record in green]
     where = ", if the thresholds suit it"
     if not all(record.claim.name == "gaussian" for record in green):
@@ -139,13 +139,13 @@ def _gaussian_leak(green: list[AuditRecord]) -> str:
 
 
 def _largest(words: str, digits: str, sizes: list[float | None]) -> str:
-    """The largest, rounded up; nothing where one of them has no size."""
+    """The largest size, rounded up; empty if one is missing."""
     known = [size for size in sizes if size is not None]
     return words.format(at_most(max(known), digits)) if len(known) == len(sizes) > 0 else ""
 
 
 def _elsewhere(records: Sequence[AuditRecord]) -> list[str]:
-    """Audits whose trials we did not draw, and what is vouched for."""
+    """Audits with trials that we did not draw, and what is vouched for."""
     return conditions_once(map(_guessed, records), map(_conditions, records))
 
 
@@ -154,7 +154,7 @@ def _conditions(record: AuditRecord) -> str:
 
 
 def _guessed(record: AuditRecord) -> str:
-    """One training with canaries, or given scores."""
+    """A sentence about one training with canaries, or about given scores."""
     counts = record.one_run.counted if record.one_run is not None else ""
     counts = judged_scores(record) if record.scores is not None else counts
     how, cited = BOUNDS[_method(record)]
@@ -174,29 +174,29 @@ def _guessed(record: AuditRecord) -> str:
 def _in_symbols(text: str) -> str:
     """A sentence as LaTeX, with epsilons and deltas that have a number as mathematics."""
     text = in_a_sentence(text)
-    said = re.sub(
+    latex = re.sub(
         r"\bdelta (\d[\d.]*(?:e-?\d+)?)", lambda found: f"$\\delta = {number(float(found[1]))}$", latex_text(text)
     )
-    said = re.sub(r"\bepsilon (\d+(?:\.\d+)?)", r"$\\varepsilon = \1$", said)
-    said = re.sub(r"(?<!\w)'(?=\w)", "`", said)
-    return said.replace("delta at ", r"$\delta$ at ").replace("epsilon at ", r"$\varepsilon$ at ")
+    latex = re.sub(r"\bepsilon (\d+(?:\.\d+)?)", r"$\\varepsilon = \1$", latex)
+    latex = re.sub(r"(?<!\w)'(?=\w)", "`", latex)
+    return latex.replace("delta at ", r"$\delta$ at ").replace("epsilon at ", r"$\varepsilon$ at ")
 
 
 def _suspected(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Every violation that is not expected, and what looks wrong in it or beside another verdict: a sentence each."""
-    said = []
+    """A sentence for every unexpected violation and what looks wrong in it, or beside another verdict."""
+    sentences = []
     for record in records:
         # of trials that we did not draw their own sentence tells the verdict
         broken = record.verdict == "violation" and not record.conditions
-        told = [f"violation; {_in_symbols(visible(what_broke(record)))}"] if broken else []
-        told += [latex_text(visible(wrong).removesuffix("."))] if (wrong := in_a_paper(record)) else []
-        if told and not (broken and record.as_expected):
-            said.append(f"Audit ``{latex_name(record.name)}'': {'; '.join(told)}.")
-    return said
+        parts = [f"violation; {_in_symbols(visible(what_broke(record)))}"] if broken else []
+        parts += [latex_text(visible(wrong).removesuffix("."))] if (wrong := in_a_paper(record)) else []
+        if parts and not (broken and record.as_expected):
+            sentences.append(f"Audit ``{latex_name(record.name)}'': {'; '.join(parts)}.")
+    return sentences
 
 
 def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
-    """Audits that no other sentence names: violations that were expected, found or not, and those without an answer."""
+    """Audits that no other sentence names: expected violations, found or not, and those without an answer."""
     groups: dict[tuple[str, str], list[str]] = {}
     for verdict, words in (
         ("violation", "Violations, as expected"),
@@ -215,7 +215,7 @@ def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
 
 
 def bibtex(records: tuple[AuditRecord, ...]) -> str:
-    """The tool, and every source that the claims and bounds of these records rest on."""
+    """BibTeX entries of the tool and of every source that the claims and bounds of these records rest on."""
     text = resources.files("guarantees").joinpath("references.bib").read_text(encoding="utf-8")
     known = {found.group(1): found.group(0) for found in ENTRY.finditer(text)}
     wanted = {key for record in records if record.ran for key in BOUNDS[_method(record)][1]}
@@ -231,8 +231,8 @@ def _method(record: AuditRecord) -> str:
     if record.stops_early:
         return "anytime"
     if record.scores is not None:
-        own = stated(record.numbers, EpsilonAt(delta=record.report_delta))
-        return "joint" if own >= record.epsilon(record.report_delta) else "band"
+        bound = stated(record.numbers, EpsilonAt(delta=record.report_delta))
+        return "joint" if bound >= record.epsilon(record.report_delta) else "band"
     return "joint" if record.numbers else "rectangle"
 
 

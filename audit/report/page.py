@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page made from records alone."""
+"""The report as one self-contained HTML page, made from records alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from guarantees.checks import checked
 from guarantees.numerics.rounding import at_least, at_most
 
 MOST_OPEN = 12
-"""Audits whose sections are open when the page is; of more, each opens at a click and draws only judged scores."""
+"""Most audits whose sections are open at first; of more, each opens at a click and draws only judged scores."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,9 +44,9 @@ class Entry:
     consequence: str
     remedy: str
     command: str
-    """What repeats this audit; empty where no suite has it."""
+    """Command that repeats this audit; empty if no suite has it."""
     members: tuple[str, ...]
-    """Scores that are drawn."""
+    """Scores to draw."""
 
 
 @checked
@@ -57,7 +57,7 @@ def write_report(
     title: str,
     command: str = "",
 ) -> Path:
-    """Write a page that needs nothing else to be read.
+    """Write a self-contained page about the records.
 
     It says no more than the records do: a file of records that somebody sent you is checked by ``dpsgd-audit verify``.
 
@@ -111,7 +111,7 @@ def write_report(
 
 
 def is_page(path: str | os.PathLike[str]) -> bool:
-    """Whether a path names the page itself, not a folder for it."""
+    """Whether a path names the page itself and not a folder for it."""
     return Path(path).suffix.lower() in (".html", ".htm") and not Path(path).is_dir()
 
 
@@ -129,14 +129,14 @@ def _entry(record: AuditRecord, command: str, *, unjudged: bool) -> Entry:
 
 
 def _everywhere(records: tuple[AuditRecord, ...]) -> list[tuple[str, str]]:
-    """What all records say of where they ran: a page says it once."""
+    """What all records say about where they ran, which a page says once."""
     first = records[0].environment.items() if records else ()
     shared = [item for item in first if all(item in record.environment.items() for record in records)]
     return [item for item in shared if item[0] != REPLAY]
 
 
 def _script_data(value: Any) -> str:
-    """JSON that may stand inside a script element: nothing in it can close the element."""
+    """JSON for a script element: nothing in it can close the element."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
@@ -145,7 +145,7 @@ def _asset(name: str) -> str:
 
 
 def distinguisher(record: AuditRecord) -> str:
-    """The distinguisher's own parameters; the mechanism and pair are named only where they are not the audited ones."""
+    """The distinguisher's own parameters; mechanism and pair are named only if they are not the audited ones."""
     audited = {"mechanism": record.mechanism.parameters, "neighbours": record.neighbours.parameters}
     shown = [
         f"{key}={value!r}"
@@ -175,4 +175,4 @@ FILTERS: tuple[Callable[..., Any], ...] = (
         untold,
     ),
 )
-"""What the template calls, by their own names."""
+"""Functions that the template calls, by their own names."""

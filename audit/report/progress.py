@@ -14,7 +14,7 @@ from audit.trials.source import Tally
 
 
 class Progress:
-    """Shows how far each audit is; silent lines of text when standard error is not a terminal."""
+    """Progress of each audit as a bar, or as plain lines if standard error is not a terminal."""
 
     def __init__(self, suite: Suite, *, quiet: bool = False):
         self._console = Console(stderr=True, quiet=quiet)
@@ -41,28 +41,28 @@ class Progress:
             self._bars.stop()
 
     def started(self, spec: AuditSpec) -> None:
-        """An audit begins."""
+        """Show that an audit begins."""
         self._task = self._bars.add_task(self._told(spec), total=spec.trials)
 
     def fitting(self, spec: AuditSpec, drawn: int, planned: int) -> None:
-        """More trials are drawn that scores and thresholds are learned from."""
+        """Show that more trials are drawn from which scores and thresholds are learned."""
         if self._task is not None:
             self._bars.update(self._task, description=f"{self._told(spec)}, learning", completed=drawn, total=planned)
 
     def advanced(self, spec: AuditSpec, tally: Tally) -> None:
-        """More of its trials are counted."""
+        """Show that more of an audit's trials are counted."""
         if self._task is not None:
             done = 2 * tally.trials_per_side
             self._bars.update(self._task, description=self._told(spec), completed=done, total=spec.trials)
 
     def _told(self, spec: AuditSpec) -> str:
-        """Its place in the suite, where others are in it, and its name."""
+        """An audit's name and, if there are others, its place in the suite."""
         names = [audit.name for audit in self._suite.audits]
         place = f"{names.index(spec.name) + 1} of {len(names)}: " if len(names) > 1 else ""
         return f"{place}{visible(spec.name)}"
 
     def finished(self, record: AuditRecord) -> None:
-        """It has its verdict."""
+        """Show that an audit has its verdict."""
         if not self._console.is_terminal:
-            told = f"{visible(record.name)}: {readable(record.verdict)} ({record.seconds:.1f} s)"
-            self._console.print(told, highlight=False, markup=False)
+            line = f"{visible(record.name)}: {readable(record.verdict)} ({record.seconds:.1f} s)"
+            self._console.print(line, highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""What a claim promises and what a score reads, in words instead of the calls that make them."""
+"""What a claim promises and what a score reads, in words instead of constructor calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORDS = {
     "claim_from_history": "what an accountant counts for {counted}",
     "claim_from_table": "a table of epsilons and deltas",
 }
-"""By the constructor's name, from its parameters."""
+"""Words for a claim's parameters, by its constructor's name."""
 
 
 SCORES = {
@@ -31,16 +31,16 @@ SCORES = {
     "projection": "the projection on the record's gradient",
     "norm": "the norm",
 }
-"""By the distinguisher's name."""
+"""Words for a score, by the distinguisher's name."""
 
 
 def scored_by(name: str) -> str:
-    """A distinguisher as a methods section calls it; one without words of its own by its name."""
+    """A distinguisher in the words of a methods section; its name if it has none."""
     return SCORES.get(name) or name.replace("_", " ")
 
 
 def in_words(claim: ClaimPart) -> str:
-    """A claim as people say it; one without words of its own by its name and its numbers."""
+    """A claim in plain words; its name and numbers if it has none."""
     times = f", {claim.times:,} times" if claim.times > 1 else ""
     try:
         steps = claim.parameters.get("steps", (claim.steps or 1) // claim.times)
@@ -53,7 +53,7 @@ def in_words(claim: ClaimPart) -> str:
 
 
 def covered(record: AuditRecord) -> str:
-    """How much output the claim is about, beside what was released where that is a whole training."""
+    """How much output the claim covers, and what was released, if the claim is about a whole training."""
     claim = record.claim
     times = f", {claim.times:,} times" if claim.times > 1 else ""
     whole = record.releases in ("transcript", "final")
@@ -69,7 +69,7 @@ def covered(record: AuditRecord) -> str:
 
 
 def unchecked_steps(record: AuditRecord) -> str:
-    """Where the claim counts the steps of a training and nobody knows how many it took."""
+    """Caveat if the claim counts the steps of a training and nobody knows how many it took."""
     steps = record.claim.steps
     if record.conditions or record.releases in ("", "update") or steps is None or record.steps is not None:
         return ""

@@ -13,7 +13,7 @@ NOT_REPEATABLE = (
 
 
 def command_of(record: AuditRecord, command: str = "") -> str:
-    """What repeats this one audit of a suite; ``command`` made all of them. Nothing outside a suite."""
+    """Command that repeats this audit of a suite; ``command`` made all of them. Empty outside a suite."""
     suite = record.suite
     if suite is None:
         return command

@@ -32,7 +32,7 @@ RULES = {
         "No violation was found and no large one is ruled out: too few trials, blind scores, or outputs all equal.",
     ),
 }
-"""Of a verdict that is not as expected: the rule's name, its level, and what it says."""
+"""For each unexpected verdict the name of its rule, its level and its text."""
 REPLAYED = "looks_wrong"
 ALL_RULES = {
     **RULES,
@@ -55,19 +55,19 @@ def sarif(
     ``places`` says where an audit is written, as ``file:line``, by the audit's name; ``besides`` are results of
     replays that the records do not have.
     """
-    where, told = places or {}, [record for record in records if not record.as_expected]
-    results = [_result(record, where.get(record.name)) for record in told if record.ran]
+    where, surprises = places or {}, [record for record in records if not record.as_expected]
+    results = [_result(record, where.get(record.name)) for record in surprises if record.ran]
     results += [
         _replayed(record, answer, where.get(record.name)) for record in records for answer in beside_the_verdict(record)
     ]
-    unrun = [_notification(record, where.get(record.name)) for record in told if not record.ran]
+    unrun = [_notification(record, where.get(record.name)) for record in surprises if not record.ran]
     return _log([*results, *besides], unrun)
 
 
 def replay_results(
     audit: str, found: Sequence[tuple[str, str, Sequence[Place]]], place: str | None
 ) -> list[dict[str, Any]]:
-    """Results of a replay alone: the kind of each finding, what it says, and its lines or else the audit's place."""
+    """Results of a replay alone: the kind of each finding, its text, and its lines or else the audit's place."""
     return [
         _of_rule(
             REPLAYED,
@@ -97,19 +97,19 @@ def _log(results: list[dict[str, Any]], unrun: list[dict[str, Any]]) -> str:
 def _result(record: AuditRecord, place: str | None) -> dict[str, Any]:
     fingerprint = _fingerprint(record.name)
     record = shown(record)
-    told, said = "broken", f"expected a {record.expect}."
+    label, text = "broken", f"expected a {record.expect}."
     if record.violated_at is not None:
-        said = record.violated_at.says
+        text = record.violated_at.says
     elif record.verdict == "inconclusive":
-        told, said = "because", record.reason
+        label, text = "because", record.reason
     # what a replay or the outputs show beside a verdict are results of their own
-    rest = brief_lines(record, but=(told, "replay", "hint"))[1:]
-    message = "\n".join([f"{record.name}: {readable(record.verdict)}: {said}", *rest])
+    rest = brief_lines(record, but=(label, "replay", "hint"))[1:]
+    message = "\n".join([f"{record.name}: {readable(record.verdict)}: {text}", *rest])
     return _of_rule(record.verdict, message, fingerprint, places_of(record, place))
 
 
 def _replayed(record: AuditRecord, answer: Diagnosis, place: str | None) -> dict[str, Any]:
-    """At the answer's own lines, or else where the audit is written; one of a kind in an audit is known again."""
+    """A replay's result at its own lines, or else where the audit is written; one fingerprint per kind and audit."""
     fingerprint = _fingerprint(f"{record.name}\n{answer.code}")
     record = shown(dataclasses.replace(record, diagnoses=(answer,)))
     (answer,) = record.diagnoses
@@ -142,7 +142,7 @@ def _notification(record: AuditRecord, place: str | None) -> dict[str, Any]:
 
 
 def _locations(places: list[Place]) -> dict[str, list[dict[str, Any]]]:
-    """Where the code looks wrong, or else where the audit is written; what is left is related to it."""
+    """Places where the code looks wrong, or else where the audit is written; the rest are related locations."""
     found = [_location(place) for place in places]
     return {"locations": found[:1], **({"relatedLocations": found[1:]} if found[1:] else {})}
 

@@ -1,4 +1,4 @@
-"""What scores or outputs from files prove where no claim was judged, as a Markdown table: a record needs a claim."""
+"""What scores or outputs from files prove without a claim, as a Markdown table: a record would need a claim."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from guarantees.numerics.rounding import at_least
 
 
 def score_card(found: ScoreBounds, *, delta: float, files: tuple[str, str]) -> str:
-    """The fields of a model card that scores can fill; nobody knows here what code drew them."""
+    """The fields of a model card that scores can fill; the code that drew them is unknown here."""
     judged = found.tests[0].counts
     rows = {
         "scores" if found.learned_from is None else "outputs": f"{files[0]} without the record, {files[1]} with it",

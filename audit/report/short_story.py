@@ -1,4 +1,4 @@
-"""The story of a page in at most ten lines, for a terminal or a log."""
+"""A page's story in at most ten lines, for a terminal or a log."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ NOT_LOOKED_AT = "other pairs, other attacks, other releases, time and memory; 'n
 
 
 def short_report(records: tuple[AuditRecord, ...], *, title: str) -> str:
-    """The title and the ten lines, as wide as a log is; below them what looks wrong and which audits gave no answer."""
+    """The title and the ten lines, as wide as a log; below them what looks wrong and which audits gave no answer."""
     width = log_width()
     return "\n".join([visible(title), *ten_lines(records, width=width), *_suspected(records, width=width)]) + "\n"
 
 
 def _suspected(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
-    """What looks wrong in every violation that is not expected, and beside other verdicts; why there is no answer."""
+    """What looks wrong in every unexpected violation and beside other verdicts, and why there is no answer."""
     rows = []
     for record in map(shown, records):
         rows += _wrapped("valid if", "; ".join(record.conditions), width=width) if record.conditions else []
         if record.verdict in NO_ANSWER:
             rows += _wrapped("details", f"{record.name}, {readable(record.verdict)}: {record.reason}", width=width)
-        if (said := in_prose(record)) and not (record.verdict == "violation" and record.as_expected):
-            rows += _wrapped("details", f"{record.name}, {said}", width=width)
+        if (prose := in_prose(record)) and not (record.verdict == "violation" and record.as_expected):
+            rows += _wrapped("details", f"{record.name}, {prose}", width=width)
     return rows
 
 
 def ten_lines(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
-    """What is proven and what to do, then what was promised, audited and not looked at: two lines each, or fewer."""
+    """What is proven and what to do, then what was promised, audited and not looked at: two lines each at most."""
     records = tuple(map(shown, records))
     answers = {
         "proven": _proven(records),
@@ -68,7 +68,7 @@ def ten_lines(records: tuple[AuditRecord, ...], *, width: int) -> list[str]:
 
 
 def _in_whole_parts(answer: str, *, width: int) -> str:
-    """Its sentences and half sentences, as many as there is room for; the details below say the rest."""
+    """As many of the answer's sentences and half sentences as there is room for; the details below say the rest."""
     ends = reversed([found.start() for found in PART_ENDS.finditer(answer)])
     parts = (answer, *(f"{answer[:end]}." for end in ends))
     return next((part for part in parts if len(_wrapped("to do", part, width=width)) <= LINES_EACH), answer)

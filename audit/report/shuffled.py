@@ -1,4 +1,4 @@
-"""'My loader shuffles, my accountant says Poisson': claimed, leaked at least, guaranteed at most, batches in order."""
+"""Answer to 'my loader shuffles, my accountant says Poisson': claimed, least leak, guarantee, batches in order."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CLAIMED, LEAKED, GUARANTEED, IN_ORDER = "claimed", "leaked at least", "guarantee
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShuffledTraining:
-    """Four statements about one training, each with epsilon at some deltas, the worse direction."""
+    """Four statements about one training, each with epsilon at some deltas in the worse direction."""
 
     claims: dict[str, Claim]
     ranges: dict[str, tuple[EpsilonRange, ...]]
 
     @property
     def sentences(self) -> list[str]:
-        """One per delta: what Poisson's epsilon is worth."""
+        """A sentence per delta on what the epsilon for Poisson batches is worth."""
         leak_name = self.claims[LEAKED].name
         return [
             shuffled_sentence(promised, leak=leak, leak_name=leak_name, guarantee=guarantee)
@@ -40,13 +40,13 @@ class ShuffledTraining:
         ]
 
     def shown(self, name: str, at: int) -> str:
-        """The epsilon to compare: of a leak the least that it may be, of a promise the most."""
+        """The epsilon to compare: for a leak its least value, for a promise its largest."""
         found = self.ranges[name][at]
         return at_least(found.at_least, ".4g") if name == LEAKED else at_most(found.at_most, ".4g")
 
 
 def shuffled_training(setting: Setting, *, deltas: Sequence[float]) -> ShuffledTraining:
-    """What is said and what holds of a training whose batches are shuffled: epsilons only, for curves take minutes."""
+    """Stated and actual epsilons of a training with shuffled batches; whole curves would take minutes."""
     noise, rounds, epochs = setting.noise_multiplier, setting.rounds, setting.epochs
     require("rate", rounds > 1, "at most 1/2 (one batch per epoch is not shuffled)", setting.rate)
     upper = guarantees.fixed_batch_upper(rounds=rounds, noise_multiplier=noise)
@@ -68,7 +68,7 @@ def stated_if_shuffled(found: ShuffledTraining, stated: Stated) -> Answer:
 
 
 def print_shuffled(found: ShuffledTraining) -> None:
-    """One row per statement, one column per delta, and the answer in a sentence."""
+    """Print one row per statement, one column per delta, and the answer in a sentence."""
     console = Console(width=log_width())
     table = Table(title="Epsilon, a record zeroed out, the worse direction")
     for heading in ("", *(f"delta {one.delta:g}" for one in found.ranges[CLAIMED]), "by"):
@@ -81,7 +81,7 @@ def print_shuffled(found: ShuffledTraining) -> None:
 
 
 def shuffled_json(found: ShuffledTraining) -> dict[str, Any]:
-    """The same as plain data."""
+    """The statements as plain data."""
     return {
         name: {"claim": claim.describe(), "ranges": [dataclasses.asdict(one) for one in found.ranges[name]]}
         for name, claim in found.claims.items()

@@ -1,4 +1,4 @@
-"""What the trials and the risk of an audit were spent on, score by score."""
+"""Where the trials and the risk of an audit went, score by score."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from audit.record.record import AuditRecord
 
 
 def spent(record: AuditRecord) -> str:
-    """Which trials were not judged and what for, and which score got which part of the risk; empty for one known score.
+    """Trials that were not judged and their use, and the share of the risk of each score; empty for one known score.
 
     Every score of a battery reads every judged trial, so that trials are shared by all of them; the risk is not.
     """
@@ -23,8 +23,8 @@ def spent(record: AuditRecord) -> str:
 def _fitted(record: AuditRecord) -> str:
     if not record.fit_trials:
         return ""
-    told = record.distinguisher.parameters
-    learnt = told.get("learnt_from", told.get("fit_without", 0) + told.get("fit_with", 0))
+    parameters = record.distinguisher.parameters
+    learnt = parameters.get("learnt_from", parameters.get("fit_without", 0) + parameters.get("fit_with", 0))
     learnt = min(int(learnt), record.fit_trials)
     parts = [f"{learnt:,} to learn scores"] if learnt else []
     if rest := record.fit_trials - learnt:
@@ -39,22 +39,22 @@ def _judged(record: AuditRecord) -> str:
 
 
 def _risk(record: AuditRecord) -> str:
-    """Each score that is judged by tests of its own, with their shares; then what all scores share."""
+    """Each score that is judged by tests of its own, with its share; then what all scores share."""
     tests = Counter(point.target for point in record.points)
     shares = {str(name): share for name, share in record.shares.items()}
-    own: dict[str, dict[str, float]] = {}
+    by_score: dict[str, dict[str, float]] = {}
     for point in record.points:
         share = shares[point.target] / tests[point.target] if point.target in shares else point.risk
-        member = own.setdefault(point.member, {})
+        member = by_score.setdefault(point.member, {})
         member[point.target] = member.get(point.target, 0.0) + share
-    told = [
+    parts = [
         f"{member} ({', '.join(f'{target} {share:.2g}' for target, share in shares.items())})"
-        for member, shares in own.items()
+        for member, shares in by_score.items()
     ]
     stated = {target for target in tests if target in shares}
     common = {"limits": record.budget.points if stated else 0.0, "band": record.budget.band}
-    told += [f"{WHAT[name]} ({share:.2g})" for name, share in common.items() if share]
-    return f"of the risk of {record.risk:.2g}: {', '.join(told)}"
+    parts += [f"{WHAT[name]} ({share:.2g})" for name, share in common.items() if share]
+    return f"of the risk of {record.risk:.2g}: {', '.join(parts)}"
 
 
 WHAT = {"limits": "limits on the error rates of these tests", "band": "the band over all thresholds"}

@@ -1,4 +1,4 @@
-"""Whether an epsilon that somebody states holds: by each claim, and where the loader shuffles."""
+"""Whether a stated epsilon holds: by each claim, and if the loader shuffles."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from guarantees.numerics.rounding import at_least, at_most
 from guarantees.summary import EpsilonRange
 
 LEAKS = ("fixed_batch_shuffle", "fixed_batch_event", "adaptive_shuffle", "max_coordinate")
-"""Curves of what leaks at least: they refute a number and never promise one."""
+"""Curves that are lower bounds of a leak: they can refute a number and never promise one."""
 
 ROUNDING = 1e-9
-"""Share of an epsilon by which a computed one may lie above the number of its own table."""
+"""Share by which a computed epsilon may exceed the number of its own table."""
 
 
 FORMS = (".4g", ".6g", ".9g", ".12g")
-"""Four digits, or as many as it takes to see on which side of the stated number another one lies."""
+"""Formats with four digits, or as many as it takes to see on which side of the stated number another lies."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A sentence, and the exit code that says the same: 0 it holds, 1 it does not or is not promised, 3 not known."""
+    """A sentence with its exit code: 0 it holds, 1 it does not or is not promised, 3 not known."""
 
     says: str
     code: int
@@ -31,7 +31,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stated:
-    """The number of a paper, a model card or a colleague."""
+    """A stated epsilon: the number of a paper, a model card or a colleague."""
 
     epsilon: float
     delta: float
@@ -40,7 +40,7 @@ class Stated:
         return f"Stated epsilon {self.epsilon:.12g} at delta {self.delta:g}"
 
     def promised(self, found: EpsilonRange) -> Answer:
-        """What a promise with this epsilon says of it."""
+        """What a promise with this epsilon says about the stated one."""
         if self._covers(found):
             most = min(found.at_most, self.epsilon)
             shown = next((text for form in FORMS if float(text := at_most(most, form)) <= self.epsilon), f"{most!r}")
@@ -48,7 +48,7 @@ class Stated:
         return Answer(says=f"it is not promised (epsilon is {found.says})", code=EXIT_UNEXPECTED)
 
     def leaked(self, found: EpsilonRange) -> Answer:
-        """What a leak of this epsilon says of it."""
+        """What a leak of this epsilon says about the stated one."""
         if found.at_least > self.epsilon:
             least = found.at_least
             shown = next((text for form in FORMS if float(text := at_least(least, form)) > self.epsilon), f"{least!r}")
@@ -57,16 +57,16 @@ class Stated:
         return Answer(says=says, code=EXIT_INCONCLUSIVE)
 
     def by_each(self, claims: Sequence[Claim]) -> list[Answer]:
-        """One sentence a claim."""
-        said = []
+        """One sentence per claim."""
+        answers = []
         for claim in claims:
             found = claim.epsilon_range(self.delta)
             answer = self.leaked(found) if claim.name in LEAKS else self.promised(found)
-            said.append(Answer(says=f"{self}, judged by {claim.describe()}: {answer.says}.", code=answer.code))
-        return said
+            answers.append(Answer(says=f"{self}, judged by {claim.describe()}: {answer.says}.", code=answer.code))
+        return answers
 
     def if_shuffled(self, poisson: EpsilonRange, leak: EpsilonRange, guarantee: EpsilonRange) -> Answer:
-        """The answer for an accountant that says Poisson and a loader that shuffles; its code is that of shuffling."""
+        """The answer if the accountant assumes Poisson and the loader shuffles; its code is that of shuffling."""
         if self._covers(guarantee):
             shuffled = self.promised(guarantee)
         elif leak.at_least > self.epsilon:

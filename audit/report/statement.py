@@ -1,4 +1,4 @@
-"""Records as sentences for a methods section, and as a model card: plain text that can be pasted anywhere."""
+"""Records as sentences for a methods section, and as a model card: plain text to paste anywhere."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ SAMPLERS = ("sampler", "sampling", "poisson_sampling", "batch_size", "rate", "sa
 DIVISORS = ("normalise_by", "loss_reduction", "expected_batch_size", "divisor")
 RELEASED = {"update": "one update of ", "transcript": "all updates of ", "final": "the final weights of "}
 POISSON = ("subsampled_gaussian", "poisson_training", "opacus_claim", "claim_from_history")
-"""Claims that assume Poisson batches at a rate which they state."""
+"""Claims that assume Poisson batches at a rate that they state."""
 PURE = ("epsilon_delta", "laplace", "randomised_response")
-"""Claims of an epsilon at delta 0, the first where it states no delta."""
+"""Claims of an epsilon at delta 0, the first only if it states no delta."""
 ABSENCE = "Finding no violation does not prove privacy."
 
 
 def statement(records: tuple[AuditRecord, ...]) -> str:
-    """What was tested, how often, by which bound, at which risk, and what came out, in sentences."""
+    """Sentences on what was tested, how often, by which bound, at which risk, and with what result."""
     risk = sum(record.risk for record in records)
     versions = ", ".join(sorted({str(record.environment.get("dpsgd_audit", "unknown")) for record in records}))
     lines = [
@@ -51,21 +51,21 @@ def statement(records: tuple[AuditRecord, ...]) -> str:
     designs = _designs(records)
     lines += [_together(records)] if len(records) > 1 else []
     lines += [_shared(design, names, len(records)) for design, names in designs.items()]
-    told = _missed_once(records, [_sentence(record, shared=_design(record) in designs) for record in records])
-    lines += conditions_once(told, map(vouched, records))
+    sentences = _missed_once(records, [_sentence(record, shared=_design(record) in designs) for record in records])
+    lines += conditions_once(sentences, map(vouched, records))
     lines += [missed] if (missed := expected_not_found(records)) else []
     return "\n\n".join([*lines, ABSENCE]) + "\n"
 
 
 def _design(record: AuditRecord) -> str:
-    """How outputs were drawn and what is claimed of them; nothing where that is the audit's own."""
+    """How outputs were drawn and what is claimed about them; empty if that is the audit's own."""
     if not record.ran or record.conditions:
         return ""
     return _tested(record, of=audited(record).replace(record.mechanism.name, "the audited code", 1))
 
 
 def _designs(records: tuple[AuditRecord, ...]) -> Mapping[str, list[str]]:
-    """Designs of several audits, and their names."""
+    """The different designs of several audits, with the audits' names."""
     found: dict[str, list[str]] = {}
     for record in records:
         found.setdefault(_design(record), []).append(record.name)
@@ -79,33 +79,33 @@ def _shared(design: str, names: list[str], of: int) -> str:
 
 
 def _together(records: tuple[AuditRecord, ...]) -> str:
-    """Which audits ended how, before each is told."""
+    """Which audits had which verdict, before each is described."""
     verdicts = {verdict: [repr(r.name) for r in map(shown, records) if r.verdict == verdict] for verdict in VERDICTS}
-    said = [f"{readable(verdict)}: {', '.join(names)}" for verdict, names in verdicts.items() if names]
-    return f"{'. '.join(one[0].upper() + one[1:] for one in said)}."
+    parts = [f"{readable(verdict)}: {', '.join(names)}" for verdict, names in verdicts.items() if names]
+    return f"{'. '.join(one[0].upper() + one[1:] for one in parts)}."
 
 
 def _beside(records: tuple[AuditRecord, ...]) -> str:
-    """The versions that it ran with, where all records agree."""
+    """The versions with which the audits ran, if all records agree."""
     found = [{(name, r.environment.get(name)) for name in ("jax", "numpy", "python")} for r in records]
-    told = [f"{name} {version}" for name, version in sorted(set.intersection(*found)) if version] if found else []
-    return f" ({', '.join(told)})" if told else ""
+    versions = [f"{name} {version}" for name, version in sorted(set.intersection(*found)) if version] if found else []
+    return f" ({', '.join(versions)})" if versions else ""
 
 
-def _missed_once(records: tuple[AuditRecord, ...], told: list[str]) -> list[str]:
-    """What audits without a violation would have found is not said again where it is the same."""
-    said, first = [], dict[str, str]()
-    for record, paragraph in zip(records, told, strict=True):
+def _missed_once(records: tuple[AuditRecord, ...], paragraphs: list[str]) -> list[str]:
+    """The sentences, with what passed audits would have found said only once if it is the same."""
+    sentences, first = [], dict[str, str]()
+    for record, paragraph in zip(records, paragraphs, strict=True):
         reason = record.reason.rstrip(".")
         again = record.verdict == "no_violation_found" and first.setdefault(reason, record.name) != record.name
-        said.append(
+        sentences.append(
             paragraph.replace(reason, f"it would have found what {first[reason]!r} would") if again else paragraph
         )
-    return said
+    return sentences
 
 
 def _sentence(record: AuditRecord, *, shared: bool) -> str:
-    """What came out of one audit, and what was tested unless that is ``shared`` and told already."""
+    """The result of one audit, and what was tested, unless that is ``shared`` and said already."""
     if not record.ran:
         return f"{record.name}: could not be audited against {in_words(record.claim)}. {record.reason}"
     named = f" ({record.mechanism.name})" if shared and record.mechanism.name != record.name else ""
@@ -132,13 +132,13 @@ def _tested(record: AuditRecord, *, of: str) -> str:
 
 
 def _suspected(record: AuditRecord) -> str:
-    """What looks wrong, as a sentence of its own."""
-    said = in_a_paper(record)
-    return f" {said[0].upper()}{said[1:]}" if said else ""
+    """What looks wrong, as a separate sentence."""
+    suspicion = in_a_paper(record)
+    return f" {suspicion[0].upper()}{suspicion[1:]}" if suspicion else ""
 
 
 def _ended(record: AuditRecord) -> str:
-    """Of an audit that stopped early, why its numbers are small: they stand beside a far larger claim."""
+    """Why the numbers of an audit that stopped early are small: they stand beside a far larger claim."""
     note = ended_early(record)
     return f" {note[:1].upper()}{note[1:]}" if note else ""
 
@@ -230,7 +230,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
 
 
 def _batches(record: AuditRecord) -> Mapping[str, str]:
-    """How a training draws its batches and what it divides by."""
+    """How a training draws its batches, and its divisor."""
     seen, stated = record.environment, record.mechanism.parameters
     return {
         "sampler assumed": _assumed(record.claim),
@@ -240,18 +240,18 @@ def _batches(record: AuditRecord) -> Mapping[str, str]:
 
 
 def _suspicion(record: AuditRecord) -> Mapping[str, str]:
-    """What looks wrong: why it is violated, or what a replay shows and no trial."""
-    said = in_a_row(looks_wrong(record.diagnoses))
-    if not said:
+    """What looks wrong: why the claim is violated, or what a replay shows without a violation."""
+    wrong = in_a_row(looks_wrong(record.diagnoses))
+    if not wrong:
         return {}
     if record.verdict == "violation":
-        return {"what looks wrong": said}
+        return {"what looks wrong": wrong}
     shown = "what a replay shows" if heading(record) == REPLAYED else "a hint from the outputs"
-    return {shown: f"{said} (It is no violation: the verdict depends on the counts of the trials only.)"}
+    return {shown: f"{wrong} (It is no violation: the verdict depends on the counts of the trials only.)"}
 
 
 def _seen(record: AuditRecord) -> str:
-    """What the bounds were found from, which may be less than the claim's adversary sees."""
+    """The observation that the bounds rest on, which may be less than the claim's adversary sees."""
     if record.scores is not None:
         return f"given {record.scores.what}: {source(record)}"
     if record.one_run is not None:
@@ -262,7 +262,7 @@ def _seen(record: AuditRecord) -> str:
 
 
 def _promise(record: AuditRecord) -> Mapping[str, str]:
-    """Epsilon and its delta; a pure epsilon holds at delta 0, where nothing can be proven of it."""
+    """Epsilon with its delta; a pure epsilon holds at delta 0, where nothing can be proven about it."""
     claim = record.claim
     if claim.name in PURE and not claim.parameters.get("delta") and claim.times == 1:
         pure = f"{at_most(claim.parameters['epsilon'])} at delta 0 (pure)"
@@ -273,7 +273,7 @@ def _promise(record: AuditRecord) -> Mapping[str, str]:
 
 
 def _accountant(claim: ClaimPart) -> str:
-    """The claim and where its curve comes from; numbers as somebody stated them have no accountant."""
+    """The claim and where its curve comes from; stated numbers have no accountant."""
     if claim.name == "epsilon_delta":
         return f"none in the record: {claim.describe()}, as stated"
     return claim.describe() + (f" ({claim.source})" if claim.source else "")
@@ -286,7 +286,7 @@ def _risk(record: AuditRecord) -> str:
 
 
 def _assumed(claim: ClaimPart) -> str:
-    """How batches are drawn by what the claim counts."""
+    """How the claim assumes batches to be drawn."""
     given = claim.parameters
     history = given.get("history") or [(None, given.get("sample_rate", given.get("rate")), claim.steps or 1)]
     if claim.name not in POISSON or any(rate is None for _, rate, _ in history):

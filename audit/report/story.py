@@ -1,4 +1,4 @@
-"""Records as sentences, for people who decide: what was audited, promised, proven, not looked at, and what to do."""
+"""Records as sentences for people who decide: what was audited, promised, proven, not looked at, and what to do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Story:
-    """One sentence or two for each question that a reader who decides asks first."""
+    """One or two sentences for each question that a reader who decides asks first."""
 
     audited: str
     promised: str
@@ -51,9 +51,9 @@ NOT_LOOKED_AT = (
 )
 LINES = "look for wrong lines"
 HIDDEN = 0.5
-"""A pair whose exact epsilon is below this part of the claimed one hides the record."""
+"""A pair whose exact epsilon is below this share of the claimed one hides the record."""
 NO_ANSWER = {"inconclusive": "could not tell", "could_not_run": "could not run"}
-"""Verdicts that are neither a surprise nor a proof."""
+"""Words for verdicts that are neither a surprise nor a proof."""
 
 
 def outcome(record: AuditRecord) -> str:
@@ -66,18 +66,18 @@ def outcome(record: AuditRecord) -> str:
 
 
 def consequence(record: AuditRecord, most: Ceiling | None) -> str:
-    """What a verdict means, in the terms of an attacker who must guess whether the record was there."""
+    """What a verdict means for an attacker who must guess whether the record was there."""
     allowed = (1 + record.claim.advantage) / 2
     if depends(record):
         return "Nothing is proven, for or against the claim: trials depend on each other."
     if record.verdict == "violation":
         right = (1 + record.delta(0.0)) / 2
         broken = f"{_capital(what_broke(record))}. "
-        said = f"Anyone who sees {_release(record)} can tell {_secret((record,))} better than promised"
+        meaning = f"Anyone who sees {_release(record)} can tell {_secret((record,))} better than promised"
         if right > allowed:
             won = f"{at_least(100 * right)}%"
-            said += f": a guess is right at least {won} of the time, and the claim allows {_percent(allowed)}"
-        return f"{broken}{said}. {_limits(record, most)}".strip()
+            meaning += f": a guess is right at least {won} of the time, and the claim allows {_percent(allowed)}"
+        return f"{broken}{meaning}. {_limits(record, most)}".strip()
     if record.verdict == "inconclusive":
         return f"Nothing is decided: {record.reason}"
     if not record.ran:
@@ -94,7 +94,7 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
 
 
 def remedy(record: AuditRecord) -> str:
-    """What to do about it."""
+    """What to do about a verdict."""
     if depends(record):
         return "Let every trial start from the same state, and audit again. Do not read the verdict as one."
     if record.verdict != "violation" and (shown := looks_wrong(record.diagnoses)):
@@ -119,8 +119,8 @@ def remedy(record: AuditRecord) -> str:
         whole = "" if record.releases in ("transcript", "final") else " and the whole training"
         lines = f", and let {_replay(record)}" if _of_the_user(record) else ""
         known = "" if record.exact_epsilon is None else f" {_known_leak(record)}"
-        told = f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
-        return f"{told} {what_shows_more(record)}".rstrip()
+        advice = f"Nothing, for this claim and this pair. Audit other pairs{whole} before relying on it{lines}.{known}"
+        return f"{advice} {what_shows_more(record)}".rstrip()
     close = f" {_capital(note)}" if (note := ended_early(record) or close_call(record)) else ""
     first = "Check what is vouched for below first. If it holds, do" if record.conditions else "Do"
     return f"{first} not state this claim for this code: repair the code, or account for what it does.{close}"
@@ -143,20 +143,20 @@ def _limits(record: AuditRecord, most: Ceiling | None) -> str:
 
 
 def _known_leak(record: AuditRecord) -> str:
-    """What this pair leaks by theory, and that another may leak more where that is far below the claim."""
+    """What this pair leaks by theory, and that another may leak more, if that is far below the claim."""
     exact, claimed = record.exact_epsilon, record.claim.epsilon
     assert exact is not None
-    said = f"By theory this pair leaks epsilon {exact:.3g} at delta {record.report_delta:g}"
+    leak = f"By theory this pair leaks epsilon {exact:.3g} at delta {record.report_delta:g}"
     if claimed is None or not math.isfinite(claimed) or exact > HIDDEN * claimed:
-        return f"{said}."
+        return f"{leak}."
     return (
-        f"{said}, far below the claim's {at_most(claimed)}: where other records in the batch hide the record, an "
+        f"{leak}, far below the claim's {at_most(claimed)}: where other records in the batch hide the record, an "
         'attack that knows them (sees = "isolated") or a pair of fewer records shows more.'
     )
 
 
 def _release(record: AuditRecord) -> str:
-    """What was seen where the claim broke: of one training only the auditor knows what the scores read."""
+    """The release in which the claim is violated; for one training only the auditor knows what the scores read."""
     if record.conditions:
         return "what the canaries were scored by" if record.one_run is not None else "what the scores read"
     return record.claim.observation.rstrip(".")
@@ -167,36 +167,36 @@ def _capital(text: str) -> str:
 
 
 def _percent(share: float) -> str:
-    """How often a guess may be right: what a claim allows, never less."""
+    """How often a guess may be right, rounded so that it is never less than the claim allows."""
     return f"{at_most(100 * share)}%"
 
 
 def _audited(records: tuple[AuditRecord, ...]) -> str:
-    said = []
+    sentences = []
     if repeated := repeated_runs(records):
         names = listed([record.name for record in repeated])
         how = " or ".join(sorted({differ_by(record) for record in repeated}))
         trials = sum(record.trials for record in repeated)
-        said.append(
+        sentences.append(
             f"{counted(len(repeated), 'audit')} ({names}): each ran its code on two datasets that differ by {how} "
             f"({trials:,} runs in total); can the outputs tell which of the two was used?"
         )
     if any(record.one_run is not None for record in records):
         coins = f"{trained_once(records)}, each in it by a fair coin"
-        said.append(f"{coins}; can what it releases tell which were in?")
+        sentences.append(f"{coins}; can what it releases tell which were in?")
     given = [record for record in records if record.scores is not None]
-    said += [f"{_capital(judged_scores(record))}. Can they tell {_secret((record,))}?" for record in given]
-    return " ".join(said)
+    sentences += [f"{_capital(judged_scores(record))}. Can they tell {_secret((record,))}?" for record in given]
+    return " ".join(sentences)
 
 
 def repeated_runs(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, ...]:
-    """Audits that drew trials, without those that could not run; of nothing but these all."""
-    own = tuple(record for record in records if not record.conditions)
-    return tuple(record for record in own if record.ran) or own
+    """Audits that drew trials, without those that could not run, unless there are no others."""
+    drawn = tuple(record for record in records if not record.conditions)
+    return tuple(record for record in drawn if record.ran) or drawn
 
 
 def trained_once(records: tuple[AuditRecord, ...]) -> str:
-    """Audits of one training each, with how many canaries: they are not added up, as each training has its own."""
+    """Audits of one training each, with their numbers of canaries, which are not added up."""
     canaries = sorted(record.one_run.canaries for record in records if record.one_run is not None)
     span = f"{canaries[0]:,}" if canaries[0] == canaries[-1] else f"{canaries[0]:,} to {canaries[-1]:,}"
     each = "" if len(canaries) == 1 else ", each"
@@ -204,7 +204,7 @@ def trained_once(records: tuple[AuditRecord, ...]) -> str:
 
 
 def _replay(record: AuditRecord) -> str:
-    """What looks at the lines of the code that was audited: the command reads suites, the function takes the code."""
+    """How to look at the lines of the audited code: the command reads suites, the function takes the code."""
     called = "`audit.explain` (Python)" if record.suite is None else "`dpsgd-audit explain`"
     return f"{called} {LINES}"
 
@@ -234,7 +234,7 @@ def _promised(records: tuple[AuditRecord, ...]) -> str:
 
 
 def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:
-    """What the claims allow, from the smallest to the largest."""
+    """Epsilons that the claims allow, from smallest to largest."""
     claimed = [record.claim.epsilon for record in records if record.claim.source != NOT_BUILT]
     epsilons = sorted({round(epsilon, 12) for epsilon in claimed if epsilon is not None})
     if not epsilons:
@@ -244,7 +244,7 @@ def promised_epsilon(records: tuple[AuditRecord, ...]) -> str:
 
 
 def at_delta(records: tuple[AuditRecord, ...]) -> str:
-    """The delta at which epsilons are told."""
+    """The delta at which epsilons are reported."""
     deltas = sorted({record.report_delta for record in records})
     return f"delta {deltas[0]:g}" if len(deltas) == 1 else "the delta of each audit"
 
@@ -269,7 +269,7 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
 
 
 def leaking(records: Sequence[AuditRecord]) -> str:
-    """How many audits found a violation; those that the suite expects (controls) are counted apart."""
+    """How many audits found a violation; those that the suite expects (controls) are counted separately."""
     known = sum(record.verdict == "violation" == record.expect for record in records)
     new = sum(record.verdict == "violation" for record in records) - known
     if not new:
@@ -281,7 +281,7 @@ def leaking(records: Sequence[AuditRecord]) -> str:
 
 
 def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
-    """The violation whose epsilon is furthest above the promised one, in words; or where none is, whose delta is."""
+    """The violation with the largest excess of epsilon over the promised one, in words; else the largest of delta."""
     broken = [record for record in records if record.verdict == "violation"]
     worst = max(broken, key=_excess)
     if _excess(worst) <= 0:
@@ -292,7 +292,7 @@ def largest_excess(records: tuple[AuditRecord, ...]) -> tuple[AuditRecord, str]:
 
 
 def what_broke(record: AuditRecord) -> str:
-    """Where the claim of a violation is exceeded; where no place on its curve is known, that all of it is refuted."""
+    """Where the claim of a violation is exceeded; if no place on its curve is known, that all of it is refuted."""
     if record.violated_at is not None:
         return record.violated_at.says.rstrip(".")
     refuted = f"refuted as a whole (p-value {readable_p_value(record.p_value).replace('≤', 'at most')})"
@@ -303,18 +303,18 @@ def what_broke(record: AuditRecord) -> str:
 
 
 def in_a_sentence(broken: str) -> str:
-    """A number that broke the claim, in prose: 'mu is at least 2, and the claim allows at most 1'."""
+    """A violated number in prose: 'mu is at least 2, and the claim allows at most 1'."""
     return re.sub(r": (at least \S+), claimed (at most [\d.e-]+)", r" is \1, and the claim allows \2", broken)
 
 
 def _excess(record: AuditRecord) -> float:
-    """How far the proven epsilon is above the claimed one; nothing is above one that is not known."""
+    """How far the proven epsilon is above the claimed one, if the claimed one is known."""
     claimed = record.claim.epsilon
     return -math.inf if claimed is None else record.epsilon(record.report_delta) - claimed
 
 
 def _excess_of_delta(record: AuditRecord) -> float:
-    """How far a proven delta is above the claimed one; nothing where only the whole curve is refuted."""
+    """How far a proven delta is above the claimed one; 0 if only the whole curve is refuted."""
     at = record.violated_at
     if at is None or at.number == "epsilon" or at.at_least is None:
         return 0.0 if at is None else at.excess or 0.0
@@ -322,22 +322,22 @@ def _excess_of_delta(record: AuditRecord) -> float:
 
 
 def _to_do(records: tuple[AuditRecord, ...]) -> str:
-    said = [expected_not_found(records), _to_do_besides(records)]
+    parts = [expected_not_found(records), _to_do_besides(records)]
     if any(record.verdict == "violation" != record.expect for record in records):
-        said.reverse()
-    return " ".join(filter(None, said))
+        parts.reverse()
+    return " ".join(filter(None, parts))
 
 
 def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
-    """What to do about everything but expected violations that were not found."""
+    """What to do about everything except expected violations that were not found."""
     surprises = [record for record in records if not record.as_expected]
     broken = [record for record in surprises if record.verdict == "violation"]
     unrun = [repr(record.name) for record in surprises if not record.ran]
     if broken:
         names = listed([repr(record.name) for record in broken], most=3)
-        told = [repr(record.name) for record in broken if suspects(record.diagnoses)]
-        which = f" in {listed(told, most=3)}" if len(told) < len(broken) else ""
-        where = f"; see what looks wrong{which}." if told else "."
+        suspected = [repr(record.name) for record in broken if suspects(record.diagnoses)]
+        which = f" in {listed(suspected, most=3)}" if len(suspected) < len(broken) else ""
+        where = f"; see what looks wrong{which}." if suspected else "."
         close = [repr(record.name) for record in broken if close_call(record)]
         whose = f" of {listed(close, most=3)}" if len(close) < len(broken) else ""
         confirm = (
@@ -369,20 +369,20 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
 
 
 def _to_look_at(records: tuple[AuditRecord, ...]) -> str:
-    """What a replay or the outputs show of audits without a violation: what is known comes before more trials."""
+    """What a replay or the outputs show for audits without a violation: known faults come before more trials."""
     passed = [record for record in records if record.verdict != "violation"]
     replayed = [repr(record.name) for record in passed if code_lines(record.diagnoses)]
     hinted = [repr(r.name) for r in passed if not code_lines(r.diagnoses) and looks_wrong(r.diagnoses)]
-    said = []
+    sentences = []
     if replayed:
-        said.append(f"Look at the lines that a replay of {listed(replayed, most=3)} shows; no trial shows them.")
+        sentences.append(f"Look at the lines that a replay of {listed(replayed, most=3)} shows; no trial shows them.")
     if hinted:
-        said.append(f"Look at what the outputs of {listed(hinted, most=3)} hint at; it is no violation.")
-    return " ".join(said)
+        sentences.append(f"Look at what the outputs of {listed(hinted, most=3)} hint at; it is no violation.")
+    return " ".join(sentences)
 
 
 def _of_the_user(record: AuditRecord) -> bool:
-    """Whether the audited code has lines of the user's own that a replay can follow: it goes by its function's name."""
+    """Whether the audited code has lines of the user that a replay can follow, judged by its function's name."""
     # what callable_step was given is followed where it draws with PyTorch
     followed = "function" not in record.mechanism.parameters or "torch" in record.environment
     return followed and not record.conditions and record.mechanism.name not in {*MECHANISMS, *COLLAPSED}

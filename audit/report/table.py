@@ -1,4 +1,4 @@
-"""The one table that a run prints."""
+"""The table that a run prints."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from guarantees.numerics.rounding import at_least, at_most
 LOG_WIDTH = 140
 STYLES = {"violation": "red", "no_violation_found": "green", "inconclusive": "yellow", "could_not_run": "magenta"}
 MOST_PASSED = 5
-"""Audits without a violation of which a summary says, one by one, what they would have found."""
+"""Most passed audits for which a summary says one by one what they would have found."""
 NOTHING = "–"
-"""What stands where a number would, of an audit that could not run."""
+"""Text in place of a number, for an audit that could not run."""
 NOT_KNOWN = "not known"
-"""What stands where the claimed epsilon would, if the claim's numerical error leaves none."""
+"""Text in place of a claimed epsilon that the claim's numerical error leaves unknown."""
 
 
 def log_width() -> int:
-    """Columns of the terminal; of a log or a pipe, which has no edge, enough for a table."""
+    """Columns of the terminal; for a log or a pipe, which has no edge, enough for a table."""
     console = Console()
     return console.width if console.is_terminal else LOG_WIDTH
 
 
 def readable(name: str) -> str:
-    """A verdict, or another name of ours, as people write it."""
+    """A verdict, or another internal name, as people write it."""
     return name.replace("_", " ")
 
 
 def readable_p_value(p: float) -> str:
-    """A p-value; very small ones are only known to be at most the smallest that is computed."""
+    """A p-value; very small ones are known only to be at most the smallest computed."""
     return f"≤ {SMALLEST_RISK:g}" if p <= SMALLEST_RISK else f"{p:.2g}"
 
 
 def proven_epsilon(record: AuditRecord) -> str:
-    """'proven (claimed)' at the record's delta."""
+    """'proven (claimed)' epsilon at the record's delta."""
     proven = at_least(record.epsilon(record.report_delta)) if record.ran else NOTHING
     return f"{proven} ({_claimed(record, record.claim.epsilon)})"
 
 
 def proven_delta(record: AuditRecord) -> str:
-    """'proven (claimed)' at epsilon 0; not of one training, where a delta counts for every canary."""
+    """'proven (claimed)' delta at epsilon 0; not for one training, where a delta counts for every canary."""
     proven = at_least(record.delta(0.0)) if record.ran and record.one_run is None else NOTHING
     return f"{proven} ({_claimed(record, record.claim.advantage)})"
 
@@ -62,7 +62,7 @@ def _claimed(record: AuditRecord, number: float | None) -> str:
 
 
 def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
-    """Audit, claim, proven bounds, verdict, and whether it was expected; then what broke."""
+    """Print audit, claim, proven bounds, verdict, and whether it was expected; then what is violated."""
     records = tuple(map(shown, records))
     console = Console(width=log_width())
     deltas = sorted({record.report_delta for record in records})
@@ -95,10 +95,10 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
             "yes" if record.as_expected else f"[bold red]no[/]\n(expects {readable(record.expect)})",
         )
     console.print(table)
-    told, rest = reasons_told(records)
+    explained, rest = reasons_told(records)
     alike: dict[str, list[str]] = {}
     for record in records:
-        said = [record.reason.removeprefix(f"audit {record.name!r}: ")] if record in told else []
+        said = [record.reason.removeprefix(f"audit {record.name!r}: ")] if record in explained else []
         if record.claim.error_exceeds(record.report_delta):
             said.append(f"claimed epsilon {record.claim.epsilon_at(record.report_delta)}.")
         said += [] if record.violated_at is None else [record.violated_at.says]
@@ -109,7 +109,7 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         said += [f"{other}."] if (other := other_than_told(record)) else []
         said += filter(None, (ended_early(record), close_call(record)))
         said += [NOT_REPEATABLE] if record.repeatable is False else []
-        said += [what_shows_more(record)] if record in told else []
+        said += [what_shows_more(record)] if record in explained else []
         if any(said):
             alike.setdefault("\n  ".join(filter(None, said)), []).append(record.name)
     below = [f"{', '.join(names)}: {said}" for said, names in alike.items()]
@@ -122,13 +122,13 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
 
 
 def _alone(records: tuple[AuditRecord, ...]) -> str:
-    """With what a p-value is to be compared, where a suite's audits share its risk."""
+    """What a p-value is to be compared with, if a suite's audits share its risk."""
     shares = sorted({f"{record.risk:.2g}" for record in records if record.suite and record.suite.audits > 1})
     return f"; an audit's p-value is judged at its share, {' or '.join(shares)}" if shares else ""
 
 
 def reasons_told(records: tuple[AuditRecord, ...]) -> tuple[tuple[AuditRecord, ...], str]:
-    """Audits whose reason a summary tells, all that did not end in a violation; and where many passed, what it leaves.
+    """Audits whose reason a summary prints, those without a violation; and a note on any left out.
 
     Of an audit that passed the reason says what it would have found.
     """

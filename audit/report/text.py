@@ -1,4 +1,4 @@
-"""A record in a few lines of plain text: pytest failures, CI annotations, Markdown."""
+"""A record in a few lines of plain text: for pytest failures, CI annotations, Markdown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from guarantees.numerics.rounding import at_least, at_most
 
 
 def record_lines(record: AuditRecord) -> list[str]:
-    """What broke, if anything did; what was claimed, what was proven, from which counts."""
+    """What is violated, if anything; what was claimed, what was proven, from which counts."""
     record = shown(record)
     if not record.ran:
         return [
@@ -59,26 +59,26 @@ def record_lines(record: AuditRecord) -> list[str]:
 
 
 BRIEF = ("broken", "line", "replay", "wrong", "hint", "claim", "proven", "guesses", "because", "valid")
-"""What of a record is told where there is room for a few lines."""
+"""Lines of a record to print if there is room for a few."""
 
 
 def brief_lines(record: AuditRecord, *, but: tuple[str, ...] = ()) -> list[str]:
-    """What broke, where, what was claimed and proven; of a violation the rest only repeats or details it.
+    """What is violated, where, what was claimed and proven; for a violation the rest would only repeat it.
 
     ``but`` is what stands elsewhere.
     """
     first, *rest = record_lines(record)
     but += ("because",) if record.verdict == "violation" else ()
-    kept, told = [first], False
+    kept, brief = [first], False
     for line in rest:
         label = line[2:].partition(":")[0] if line[2:3] != " " else None
-        told = told if label is None else label in BRIEF and label not in but
-        kept += [line] if told else []
+        brief = brief if label is None else label in BRIEF and label not in but
+        kept += [line] if brief else []
     return kept
 
 
 def _counts_line(record: AuditRecord) -> str:
-    """The errors of the most telling test; of one training the coins that were guessed."""
+    """Errors of the most telling test; for one training the guessed coins."""
     if record.one_run is not None:
         return f"  guesses: {record.one_run.told(record.report_delta)}"
     best = min(record.points, key=lambda point: point.alpha_upper + point.beta_upper)
@@ -95,17 +95,17 @@ def _broken_lines(record: AuditRecord) -> list[str]:
 
 
 def _code_lines(record: AuditRecord) -> list[str]:
-    """The lines of code that look wrong: what a reader opens first; or why none was looked for."""
+    """Lines of code that look wrong, which a reader opens first; or why none was searched for."""
     with_lines = tuple(answer for answer in record.diagnoses if answer.lines)
-    said, left = looks_wrong(with_lines), not_followed(record.diagnoses)
+    wrong, unread = looks_wrong(with_lines), not_followed(record.diagnoses)
     if record.verdict != "violation":
-        shown_wrong = [f"  replay:  {REPLAYED}:", *(f"           {says}" for says in said)] if said else []
-        return [*shown_wrong, *(f"  replay:  {says}" for says in left)]
-    return [f"  line:    {says}" for says in said + left]
+        shown_wrong = [f"  replay:  {REPLAYED}:", *(f"           {says}" for says in wrong)] if wrong else []
+        return [*shown_wrong, *(f"  replay:  {says}" for says in unread)]
+    return [f"  line:    {says}" for says in wrong + unread]
 
 
 def _step_lines(record: AuditRecord) -> list[str]:
-    """Of a training, whose steps the claim must count: what is known of either number where they are not the same."""
+    """For a training, whose steps the claim must count: both numbers of steps if they differ."""
     taken, counted = record.steps, record.claim.steps
     if record.releases in ("", "update") or (taken == counted and taken is not None):
         return []
@@ -119,7 +119,7 @@ def _step_lines(record: AuditRecord) -> list[str]:
 
 
 def _length_lines(record: AuditRecord) -> list[str]:
-    """Of the record's gradient, where another record would show more."""
+    """Length of the record's gradient, if another record would show more."""
     lengths = record.gradient_lengths
     if lengths is None or not lengths.is_short:
         return []
@@ -131,13 +131,13 @@ def _wrong_lines(record: AuditRecord) -> list[str]:
     if not record.diagnoses:
         return []
     tail = asked(record.diagnoses)
-    told = tuple(answer for answer in record.diagnoses if not answer.lines)
-    said = looks_wrong(told)
-    if not any(answer.wrong for answer in told) and any(answer.wrong for answer in record.diagnoses):
+    answers = tuple(answer for answer in record.diagnoses if not answer.lines)
+    wrong = looks_wrong(answers)
+    if not any(answer.wrong for answer in answers) and any(answer.wrong for answer in record.diagnoses):
         # a line of code looks wrong and stands above
-        said = ["the line above; the outputs show no other cause."] if tail else []
+        wrong = ["the line above; the outputs show no other cause."] if tail else []
     if record.verdict != "violation":
-        return [f"  hint:    {says} ({HINT})" for says in said]
-    lines = [f"  wrong:   {says}" for says in said]
+        return [f"  hint:    {says} ({HINT})" for says in wrong]
+    lines = [f"  wrong:   {says}" for says in wrong]
     lines += [f"           ({tail})"] if tail else []
     return [*lines, *(f"  untold:  {says}" for says in untold(record.diagnoses))]

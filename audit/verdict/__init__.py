@@ -1,1 +1,1 @@
-"""What the limits say about a claim, and what trials can be expected to show."""
+"""Verdicts: what the limits say about a claim, and what the same trials could have shown."""

@@ -1,4 +1,4 @@
-"""From proven points or p-values to a verdict, with what the same trials could have shown."""
+"""The verdict from proven points or p-values, and what the same trials could have shown."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from guarantees.numerics.rounding import at_most
 from guarantees.numerics.search import halved
 
 SMALLEST_RISK = 1e-12
-"""P-values below this are reported as this: Clopper-Pearson limits are not computed beyond it."""
+"""P-values below this are reported as this: Clopper-Pearson limits are not computed for smaller risks."""
 LARGEST_RISK = 0.5
-"""P-values above this are reported as 1: nobody acts on them, and bands are not made for such risks."""
+"""P-values above this are reported as 1: nobody acts on them, and bands are not computed for such risks."""
 P_VALUE_STEP = 0.02
 """P-values are rounded up by at most this share."""
 BELOW = "a proven point of the trade-off curve lies below the claim."
 PLAINEST = ("number", "point", "curve")
-"""Of several statements that refute a claim the message leads with the first of these."""
+"""Kinds of statements, plainest first: the message leads with the plainest that refutes the claim."""
 RUNS = in_so_many_runs(power.POWER)
 ONE_RELEASE = "in one release"
 HERE = f"(on this pair, with these scores and thresholds, {ONE_RELEASE})"
@@ -80,7 +80,7 @@ def p_value(points_at: Callable[[float], tuple[Limits, ...]], claim: Claim) -> f
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refuted:
-    """Why a claim is refuted, and where."""
+    """Why, and where, a claim is refuted."""
 
     reason: str
     at: ViolatedAt
@@ -96,25 +96,25 @@ class Against:
     at: Callable[[], ViolatedAt]
     """Where the claim broke, if this statement refutes it."""
     proves: Literal["number", "point", "curve"]
-    """What refutes: a number that people report, another point of the claim, or only the curve as a whole."""
+    """The kind of proof: a number that people report, another point of the claim, or only the curve as a whole."""
 
     @property
     def refutes(self) -> bool:
-        """Whether the claim is refuted at this statement's share."""
+        """Whether this statement refutes the claim at its share of the risk."""
         return self.p_value <= self.risk
 
 
 def refuted_by(statements: Sequence[Against]) -> Refuted | None:
-    """What leads the message: of the statements that refute the claim at their shares the plainest."""
-    refuting = [said for said in statements if said.refutes]
+    """The plainest of the statements that refute the claim at their shares: it leads the message."""
+    refuting = [against for against in statements if against.refutes]
     if not refuting:
         return None
-    lead = min(refuting, key=lambda said: (PLAINEST.index(said.proves), said.p_value / said.risk))
+    lead = min(refuting, key=lambda against: (PLAINEST.index(against.proves), against.p_value / against.risk))
     return Refuted(reason=lead.reason, at=lead.at())
 
 
 def against_jointly(tests: tuple[ErrorCounts, ...], claim: Claim, *, risk: float, for_excess: float) -> Against:
-    """The joint p-value of tests that divide a share of the risk evenly; ``for_excess`` of it proves an excess."""
+    """What the joint p-value of tests says that share a risk evenly; ``for_excess`` of it proves an excess."""
     each, kept = risk / len(tests), for_excess / len(tests)
     found = [joint_p_value(counts, claim, gamma=GAMMA_SHARE * each) for counts in tests]
     smallest = min(found)
@@ -129,7 +129,7 @@ def against_jointly(tests: tuple[ErrorCounts, ...], claim: Claim, *, risk: float
 
 
 def against_points(points_at: Callable[[float], tuple[Limits, ...]], claim: Claim, *, risk: float) -> Against:
-    """What points that hold together say; ``points_at(r)`` holds with probability 1 - r."""
+    """What points that hold together say against the claim; ``points_at(r)`` holds with probability 1 - r."""
     found = p_value(points_at, claim)
     return Against(
         reason=BELOW,
@@ -144,7 +144,7 @@ def against_points(points_at: Callable[[float], tuple[Limits, ...]], claim: Clai
 def against_band(
     band: tuple[Limits, ...], wider_at: Callable[[float], tuple[Limits, ...]], claim: Claim, *, risk: float
 ) -> Against:
-    """What the band that a record keeps at its share of the risk says.
+    """What the band of a record says against the claim at its share of the risk.
 
     ``wider_at`` gives bands of the same form whose local levels are smaller: they tell how small the p-value is without
     the long search for exact levels at every risk. [docs/validity.md, section 12]
@@ -168,13 +168,13 @@ def judge_statements(
     trials_per_side: int,
     jointly: bool = True,
 ) -> Judgement:
-    """The verdict of statements that share the risk: refuted if one of them refutes the claim at its share.
+    """The verdict of statements that share the risk: the claim is refuted if one refutes it at its share.
 
     The p-value is the smallest ``p * risk / share``: at most u with probability at most u if the claim holds, since the
     shares sum to no more than the risk. What could have been found is what the joint test (or the rectangle) at risk
     ``deciding`` would. [docs/validity.md, section 12]
     """
-    strongest = min(statements, key=lambda said: said.p_value / said.risk)
+    strongest = min(statements, key=lambda each: each.p_value / each.risk)
     p = min(1.0, risk * strongest.p_value / strongest.risk)
     return conclude(
         claim,
@@ -197,7 +197,7 @@ def conclude(
     trials_per_side: int,
     jointly: bool = False,
 ) -> Judgement:
-    """The verdict: ``refuted`` says why the claim is, if it is; otherwise, could a test at this risk have shown it?
+    """The verdict, and what a test at this risk could have shown; ``refuted`` says why the claim is refuted, if it is.
 
     ``jointly``: the test that decides is the joint one, not the rectangle.
     """
@@ -253,7 +253,7 @@ def conclude(
 
 
 def of_scores_in_one_place(judgement: Judgement) -> Judgement:
-    """What is left of a judgement where no threshold splits the scores: its power is that of scores that see a leak."""
+    """The judgement without its power, for scores that no threshold splits: power is that of scores that see a leak."""
     if judgement.verdict == "violation":
         return judgement
     nothing = power.Detectable(tv_excess=None, epsilon=None, conclusive=False)
@@ -263,13 +263,13 @@ def of_scores_in_one_place(judgement: Judgement) -> Judgement:
 
 
 def _mu(epsilon: float, delta: float) -> float:
-    """Of the Gaussian mechanism that has this epsilon at a delta."""
+    """The mu of the Gaussian mechanism that has this epsilon at a delta."""
     (noise,) = power.noise_at(np.array([epsilon]), delta)
     return float(1 / noise)
 
 
 def _claimed_mu(claim: Claim) -> float | None:
-    """The mu of a claim that is made in it."""
+    """The mu of a claim that is stated in mu."""
     mu = claim.parameters.get("mu") if claim.name == "gaussian" else None
     return None if mu is None else float(mu) * math.sqrt(claim.times)
 
@@ -287,7 +287,7 @@ def _moderate(claim: Claim, delta: float) -> str:
 
 
 def _findable(found: power.Detectable, claim: Claim, *, delta: float, less: str) -> str:
-    """What a verdict without a violation is worth. Another threshold, pair, score or release may leak more.
+    """What a verdict without a violation would have found. Other thresholds, pairs, scores or releases may leak more.
 
     An advantage is looked for at the error rates where it is hardest to see; less noise, or a Gaussian leak
     where the claim names none, where it shows most.

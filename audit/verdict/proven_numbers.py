@@ -1,4 +1,4 @@
-"""The numbers that an audit proves, one by one, each at its own share of the risk."""
+"""The numbers that an audit proves, each at its own share of the risk."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class ProvenNumber:
 
     name: str
     given: float | None
-    """The delta of an epsilon, the epsilon of a delta."""
+    """Delta, if the number is an epsilon; epsilon, if it is a delta."""
     at_least: float
     risk: float
-    """Its share of the audit's risk, fixed before the trials, and what a verdict that refuted the claim passed on."""
+    """Share of the audit's risk, fixed before the trials, plus what a verdict that refuted the claim passed on."""
     rectangle: float
     """What Clopper-Pearson limits on both error rates would prove at the same share."""
 
 
 def stated(numbers: Iterable[ProvenNumber], question: Question) -> float:
-    """The most that proven numbers say of a number, each by itself or by what it implies of another.
+    """The best bound on a number that proven numbers give, directly or by what they imply.
 
     They hold together, so the largest of what follows from them costs no risk. [docs/validity.md, section 12]
     """
@@ -52,12 +52,12 @@ def _said(number: ProvenNumber, question: Question) -> float:
     if number.at_least <= 0:
         # an epsilon of 0 at some delta says nothing, not that delta at 0 is so large
         return 0.0
-    own = number.at_least if number.name == question.name and number.given == _given(question) else 0.0
+    direct = number.at_least if number.name == question.name and number.given == _given(question) else 0.0
     if number.given is None:
         # that no smaller mu holds says nothing of any one epsilon
-        return own
+        return direct
     pair = (number.at_least, number.given) if number.name == "epsilon" else (number.given, number.at_least)
-    return max(own, implied(question, epsilon=pair[0], delta=pair[1]))
+    return max(direct, implied(question, epsilon=pair[0], delta=pair[1]))
 
 
 def prove(tests: tuple[ErrorCounts, ...], question: Question, *, risk: float, passed_on: float = 0.0) -> ProvenNumber:
@@ -78,7 +78,7 @@ def prove(tests: tuple[ErrorCounts, ...], question: Question, *, risk: float, pa
 def without_errors(
     counts: ErrorCounts, question: Question, number: ProvenNumber, *, share: float, tests: int = 1
 ) -> float:
-    """What a test of so many trials would prove of a number if it never erred: the most that they can.
+    """The bound on a number that these trials would prove if the test never erred: the most that they can.
 
     ``share`` is the number's own of the budget; what it has beyond was passed on to it, as ``prove`` takes it.
     """
@@ -89,7 +89,7 @@ def without_errors(
 def against(
     claim: Claim, tests: tuple[ErrorCounts, ...], question: Question, *, risk: float, passed_on: float = 0.0
 ) -> Against:
-    """What the tests of one number say against the claim: its p-value is at most ``risk`` iff the bound exceeds it.
+    """What the tests of one number say against the claim: the p-value is at most ``risk`` iff the bound exceeds it.
 
     The order of the counts is that of the bound at ``risk``, so that verdict and bound never contradict each other.
     What was passed on to the bound is in what it tells of the violation, not in the p-value.
@@ -107,7 +107,7 @@ def against(
 def _exceeded(
     tests: tuple[ErrorCounts, ...], question: Question, promised: float, *, risk: float, passed_on: float
 ) -> ViolatedAt:
-    """The proven number beside what the claim promises of it."""
+    """The proven number beside what the claim promises for it."""
     proven = prove(tests, question, risk=risk, passed_on=passed_on)
     assert proven.name in ("epsilon", "delta")
     assert proven.given is not None
@@ -115,7 +115,7 @@ def _exceeded(
 
 
 def promise(claim: Claim, question: Question) -> float:
-    """The most that a claim allows a number to be, its numerical error included; infinite where it promises nothing."""
+    """The largest value of a number that a claim allows, numerical error included; infinite if it promises nothing."""
     if isinstance(question, EpsilonAt):
         return most_epsilon(claim, question.delta, claim.error)
     if isinstance(question, DeltaAt):

@@ -1,4 +1,4 @@
-"""Bounds and a verdict from counted scores, of which nobody here knows who drew them."""
+"""Bounds and a verdict from scores that somebody else drew."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NUMBERS: tuple[Statement, ...] = ("epsilon", "delta", "mu")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScoreTest:
-    """One test and what it counted on the scores that did not choose it."""
+    """One test and its counts on the scores that did not choose it."""
 
     purpose: Statement
     threshold: float
@@ -43,7 +43,7 @@ class ScoreTest:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreCells:
-    """How many scores lie in (edge i-1, edge i], on each side: all that the band reads of them."""
+    """How many scores lie in (edge i-1, edge i], on each side: all that the band needs of them."""
 
     edges: Array
     without: Array
@@ -51,14 +51,14 @@ class ScoreCells:
 
     @classmethod
     def of(cls, sides: tuple[Array, Array], tests: tuple[ScoreTest, ...]) -> ScoreCells:
-        """At the thresholds of the band, those of the tests, and where scores with the record begin.
+        """Cells at the thresholds of the band, those of the tests, and where scores with the record begin.
 
         Then scores that are not all the same lie in several cells.
         """
         tested = np.array([test.threshold for test in tests])
         edges = np.unique(np.concatenate([band_thresholds(*sides), tested, sides[1][:1]]))
         below = [np.searchsorted(side, edges, side="right") for side in sides]
-        counts = [np.diff(own, prepend=0, append=len(side)) for own, side in zip(below, sides, strict=True)]
+        counts = [np.diff(cells, prepend=0, append=len(side)) for cells, side in zip(below, sides, strict=True)]
         return cls(edges=edges, without=counts[0], with_record=counts[1])
 
     def band(self, risk: float, rates: Callable[..., RateBand] | None = None) -> ThresholdBand:
@@ -67,7 +67,7 @@ class ScoreCells:
 
     @property
     def in_one_place(self) -> bool:
-        """Whether all scores are the same."""
+        """Whether all scores are equal."""
         return np.count_nonzero(self.without + self.with_record) == 1
 
 
@@ -76,27 +76,27 @@ class ScoreBounds:
     """Proven lower bounds from given scores, and what the user must vouch for. All hold together at the risk."""
 
     budget: RiskBudget
-    """How the risk is spent: fixed before looking."""
+    """How the risk is spent, fixed before the scores are read."""
     numbers: tuple[ProvenNumber, ...]
     tests: tuple[ScoreTest, ...]
     cells: ScoreCells = dataclasses.field(repr=False)
     seed: int | None = None
-    """What set scores aside to choose thresholds; None where they were given."""
+    """Seed that set scores aside to choose thresholds; None if thresholds were given."""
     conditions: tuple[str, ...] = ()
     judgement: Judgement | None = None
-    """The verdict with its reason and p-value, where a claim was given."""
+    """The verdict with its reason and p-value, if a claim was given."""
     claim: Claim | None
-    """What was judged."""
+    """The claim that was judged."""
     report_delta: float
-    """Where epsilon is proven by a test of its own."""
+    """Delta at which epsilon is proven by a test of its own."""
     target: Statement | None
     """The statement that has the whole risk; None where several share it."""
     sides: tuple[Array, Array] = dataclasses.field(default=(np.empty(0), np.empty(0)), repr=False)
-    """All scores, in increasing order; empty in bounds that were computed again from a record."""
+    """All scores, in increasing order; empty in bounds that were recomputed from a record."""
     learned_from: tuple[int, int] | None = None
-    """Of how many outputs of each side a score was learned, which are not judged; None where scores were given."""
+    """Outputs of each side that a score was learned from, which are not judged; None if scores were given."""
     name: str = "given scores"
-    """What records and reports call it."""
+    """Name in records and reports."""
 
     @property
     def risk(self) -> float:
@@ -105,12 +105,12 @@ class ScoreBounds:
 
     @property
     def shares(self) -> Mapping[Statement, float]:
-        """How the statements share the risk."""
+        """The statements' shares of the risk."""
         return self.budget.shares
 
     @functools.cached_property
     def band(self) -> ThresholdBand | None:
-        """Limits on both error rates at every threshold at once, at its own share; None if it has none."""
+        """Limits on both error rates at every threshold at once, at the band's share of the risk; None without one."""
         share = self.budget.band
         return self.cells.band(share) if share > 0 else None
 
@@ -121,7 +121,7 @@ class ScoreBounds:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict on the claim, in the words of a record; None where no claim was given."""
+        """The verdict on the claim, in the words of a record; None if no claim was given."""
         return None if self.judgement is None else self.judgement.verdict
 
     def epsilon(self, delta: float) -> float:
@@ -138,15 +138,15 @@ class ScoreBounds:
         return self._proven(Mu())
 
     def _proven(self, question: Question) -> float:
-        """By its own test, by what the other numbers imply of it, and off the band."""
-        own = stated(self.numbers, question)
+        """Bound on a number by its own test, by what the other numbers imply, and from the band."""
+        number = stated(self.numbers, question)
         if self.band is None:
-            return own
-        return max(own, float(question.through(self.band.alpha_upper, self.band.beta_upper).max(initial=0.0)))
+            return number
+        return max(number, float(question.through(self.band.alpha_upper, self.band.beta_upper).max(initial=0.0)))
 
 
 def statements(claim: Claim | None, target: Statement | None) -> tuple[Statement, ...]:
-    """What is stated: all numbers, the verdict on a claim and the rest, or the one target."""
+    """Statements of the audit: all numbers, the verdict on a claim and the rest, or only the target."""
     if target is None:
         return (*NUMBERS, "rest") if claim is None else ("verdict", *NUMBERS, "rest")
     known: tuple[Statement, ...] = ("verdict", *NUMBERS)
@@ -169,12 +169,12 @@ def concluded(
     delta: float,
     target: Statement | None,
 ) -> ScoreBounds:
-    """What follows from counts alone: the bounds and the verdict, without the scores and what was vouched for."""
+    """Bounds and verdict from counts alone, without the scores and what the user vouched for."""
     budget, asked = shared(risk, statements(claim, target), on_band=1.0), questions(delta)
-    own = {name: tuple(test.counts for test in tests if test.purpose == name) for name in budget.shares}
+    counts = {name: tuple(test.counts for test in tests if test.purpose == name) for name in budget.shares}
     verdict = None
     if claim is not None:
-        verdict = against_jointly(own["verdict"], claim, risk=budget.verdict, for_excess=budget.for_excess)
+        verdict = against_jointly(counts["verdict"], claim, risk=budget.verdict, for_excess=budget.for_excess)
     gained = budget.passed_on(refuted=verdict is not None and verdict.refutes)
     spent: dict[Statement, dict[str, float]] = {
         name: {"risk": budget.shares[name], "passed_on": gained.get(name, 0.0)}
@@ -183,7 +183,7 @@ def concluded(
     }
     found = ScoreBounds(
         budget=budget,
-        numbers=tuple(prove(own[name], asked[name], **each) for name, each in spent.items()),
+        numbers=tuple(prove(counts[name], asked[name], **each) for name, each in spent.items()),
         tests=tests,
         cells=cells,
         claim=claim,
@@ -192,12 +192,12 @@ def concluded(
     )
     if claim is None or verdict is None:
         return found
-    against_numbers = (against(claim, own[name], asked[name], **each) for name, each in spent.items())
+    against_numbers = (against(claim, counts[name], asked[name], **each) for name, each in spent.items())
     return dataclasses.replace(found, judgement=_judged(claim, found, [verdict, *against_numbers]))
 
 
 def _judged(claim: Claim, found: ScoreBounds, against_tests: list[Against]) -> Judgement:
-    """By every statement that has a share of the risk: those of tests, and the band."""
+    """The judgement by every statement that has a share of the risk: the tests and the band."""
 
     def wider_at(risk: float) -> tuple[Limits, ...]:
         return found.cells.band(risk, wider_rate_band).points
@@ -218,6 +218,6 @@ def _judged(claim: Claim, found: ScoreBounds, against_tests: list[Against]) -> J
 
 
 def _splits_nothing(counts: ErrorCounts) -> bool:
-    """Whether a test says the same of every score that it was counted on."""
+    """Whether a test gives the same answer for every score that it was counted on."""
     alarms = counts.false_alarms + counts.trials_with - counts.misses
     return alarms in (0, counts.trials_without + counts.trials_with)

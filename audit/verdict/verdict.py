@@ -7,4 +7,4 @@ from typing import Literal, get_args
 Verdict = Literal["violation", "no_violation_found", "inconclusive", "could_not_run"]
 """What an audit concludes; 'no_violation_found' never means 'private', and 'could_not_run' says nothing of privacy."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-"""Every verdict."""
+"""All verdicts."""

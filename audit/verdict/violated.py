@@ -1,4 +1,4 @@
-"""Where a claim broke: in numbers that are proven at the audit's risk, or else at the error rates that were seen."""
+"""Where a claim is violated: numbers proven at the audit's risk, or else the error rates that were observed."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from guarantees.numerics.rounding import ROUND_OFF, at_least, at_most
 from guarantees.vocabulary import Direction
 
 EXCESSES = np.geomspace(1e-3, 1.0, 13)
-"""Fixed beforehand, each less than twice the last: every one costs a joint test."""
+"""Excesses to test, fixed beforehand, each less than twice the last: every one costs a joint test."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ViolatedAt:
-    """What a violation exceeds: a delta or an epsilon, what is proven of it and what the claim allows."""
+    """What a violation exceeds: a delta or an epsilon, with the proven value and the one that the claim allows."""
 
     number: Literal["epsilon", "delta"]
     given: float
     """The delta of an epsilon, the epsilon of a delta. Where ``at_least`` is None: where most seems to be exceeded."""
     claimed: float
-    """The most that the claim allows there, its numerical error included."""
+    """The largest value that the claim allows there, numerical error included."""
     at_least: float | None
-    """Proven together with everything else that the audit states; None where only the whole curve is refuted."""
+    """The value proven together with all other statements; None if only the whole curve is refuted."""
     excess: float | None = None
-    """Proven: at some epsilon delta is this much above what is claimed there."""
+    """Proven excess: at some epsilon, delta is this much above the claimed one."""
     false_alarm_rate: float | None = None
-    """Of the test that broke the claim: an upper limit where ``at_least`` is proven, else what was seen."""
+    """That of the test that refuted the claim: an upper limit if ``at_least`` is proven, else the observed rate."""
     miss_rate: float | None = None
     says: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """Where error rates exceed an allowance ``1 - beta <= e^epsilon alpha + delta``, or its mirror image, most."""
+    """Where error rates most exceed an allowance ``1 - beta <= e^epsilon alpha + delta``, or its mirror image."""
 
     epsilon: float
     reached: float
-    """The delta that the rates need."""
+    """Delta that the error rates need."""
     claimed: float
     direction: Direction
-    """Which outputs: those likelier with the record, or those likelier without it."""
+    """The outputs meant: those likelier with the record, or those likelier without it."""
 
 
 OUTPUTS: dict[Direction, str] = {"with_given_without": "with", "without_given_with": "without"}
 LESS = 0.99
-"""A direction of which the claim promises less than this share of what it promises of the other one is named."""
+"""A direction is named if the claim promises less than this share in it of what it promises in the other."""
 
 
 def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowance:
-    """The line of the claim that lies furthest above a point, told as an epsilon and its delta.
+    """The line of the claim that lies furthest above a point, as an epsilon and its delta.
 
     A line of slope e^t <= 1 speaks of the other direction: ``1 - alpha <= e^-t beta + delta``. The epsilon has three
     digits where the excess survives that, so that a printed one is the one meant.
@@ -92,7 +92,7 @@ def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowanc
 
 
 def which_outputs(most: Allowance, claim: Claim) -> str:
-    """Of which outputs the claim promises this, where it promises more of the others; else nothing."""
+    """The outputs for which the claim promises this, if it promises more for the others; otherwise empty."""
     both = float(np.asarray(claim.delta(most.epsilon)))
     if most.claimed >= LESS * both - ROUND_OFF:
         return ""
@@ -100,7 +100,7 @@ def which_outputs(most: Allowance, claim: Claim) -> str:
 
 
 def by_number(name: Literal["epsilon", "delta"], given: float, *, at_least: float, claimed: float) -> ViolatedAt:
-    """A number that is proven to exceed what the claim promises of it."""
+    """A violation by a number that is proven to exceed what the claim promises for it."""
     proven = at_least if at_least > claimed else None
     lower, allowed = _apart(at_least, claimed) if proven is not None else ("", _digits(claimed, at_least))
     said = f"at least {lower}" if proven is not None else "more"
@@ -110,7 +110,7 @@ def by_number(name: Literal["epsilon", "delta"], given: float, *, at_least: floa
 
 
 class Bounds(Protocol):
-    """What an audit proves."""
+    """The bounds that an audit proves."""
 
     def epsilon(self, delta: float) -> float:
         """Lower bound on epsilon at ``delta``."""
@@ -122,7 +122,7 @@ class Bounds(Protocol):
 
 
 def at_best(at: ViolatedAt | None, bounds: Bounds) -> ViolatedAt | None:
-    """A number that broke the claim, told as tables tell it: by the largest of all bounds that hold together."""
+    """The violated number as tables print it: with the largest of all bounds that hold together."""
     if at is None or at.at_least is None or at.false_alarm_rate is not None:
         return at
     proven = bounds.epsilon(at.given) if at.number == "epsilon" else bounds.delta(at.given)
@@ -130,7 +130,7 @@ def at_best(at: ViolatedAt | None, bounds: Bounds) -> ViolatedAt | None:
 
 
 def by_points(points: tuple[Limits, ...], claim: Claim) -> ViolatedAt:
-    """Of points that are proven together, the one that exceeds an allowance of the claim most."""
+    """A violation by the one of several proven points that most exceeds an allowance of the claim."""
     lines = tabulate(claim)
     found = [(most_exceeded(point.alpha, point.beta, lines), point) for point in points]
     most, point = max(found, key=lambda pair: pair[0].reached - pair[0].claimed)
@@ -141,7 +141,7 @@ def by_points(points: tuple[Limits, ...], claim: Claim) -> ViolatedAt:
 
 
 def by_counts(counts: ErrorCounts, claim: Claim, *, risk: float | None = None) -> ViolatedAt:
-    """A test whose counts together refute the claimed curve, and by how much if their share of the risk is given.
+    """A violation by a test whose counts refute the claimed curve; how far, if their share of the risk is given.
 
     The excess is the inversion of the test that decided, so it holds at the same share. At which epsilon it is exceeded
     is not proven, and not said: ``given`` is where the rates that were seen exceed their allowance most, which in few
@@ -169,7 +169,7 @@ def by_counts(counts: ErrorCounts, claim: Claim, *, risk: float | None = None) -
 
 
 def proven_excess(counts: ErrorCounts, lines: SupportingLines, *, risk: float) -> float:
-    """The last of ``EXCESSES`` up to which the joint test refutes the claim with every delta raised so; 0 if none.
+    """The last of ``EXCESSES`` up to which the joint test refutes the claim with every delta raised by it; 0 if none.
 
     If x is the true excess, the first of them that is at least x is a true hypothesis, fixed beforehand; all before
     the answer are refuted, so the answer exceeds x only if that one is. [docs/validity.md, section 12]
@@ -184,7 +184,7 @@ def proven_excess(counts: ErrorCounts, lines: SupportingLines, *, risk: float) -
 
 
 def _apart(proven: float, claimed: float) -> tuple[str, str]:
-    """Both in three digits, or in as many as it takes to see that the first is larger."""
+    """Both numbers in three digits, or in as many as it takes to see that the first is larger."""
     for digits in range(3, 17):
         lower, allowed = at_least(proven, f".{digits}g"), at_most(claimed, f".{digits}g")
         if float(lower) > float(allowed):
@@ -193,7 +193,7 @@ def _apart(proven: float, claimed: float) -> tuple[str, str]:
 
 
 def _digits(value: float, beside: float) -> str:
-    """Three digits, or as many as it takes to differ from the number beside it."""
+    """The number in three digits, or as many as it takes to differ from the number beside it."""
     for digits in range(3, 12):
         text = at_most(value, f".{digits}g")
         if text != at_most(beside, f".{digits}g"):
