@@ -1,4 +1,4 @@
-"""What batches are, what a sampler answers, and what samplers share."""
+"""The batches of an epoch, what a sampler must answer, and what samplers share."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class Batches(NamedTuple):
     """The batches of one epoch, padded to one size."""
 
     records: jax.Array
-    """Their numbers, int32, shape (rounds, size)."""
+    """Indices of the records, int32, shape (rounds, size)."""
     mask: jax.Array
-    """1 for a record, 0 for a dummy, float32, the same shape."""
+    """1 for a record, 0 for a dummy, float32, shape (rounds, size)."""
 
 
 class Attendance(NamedTuple):
-    """The batches of one epoch, seen by an observer to whom all records but one are alike."""
+    """The batches of one epoch, for an observer to whom all records but one are alike."""
 
     others: jax.Array
-    """How many other records are in each batch, float32, shape (rounds,)."""
+    """Number of other records in each batch, float32, shape (rounds,)."""
     record: jax.Array
-    """1 where the differing record is, else 0, the same shape; of a group, how many are there."""
+    """1 where the differing record is, else 0, shape (rounds,); for a group, how many of it are there."""
 
 
 @runtime_checkable
@@ -46,7 +46,7 @@ class Sampler(Described, Protocol):
         ...
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
-        """The same law, counting alike records instead of naming them; the last ``group`` records differ."""
+        """Attendance with the law of the batches: alike records are counted; the last ``group`` records differ."""
         ...
 
 
@@ -62,7 +62,7 @@ class FixedBatches(Sampler, Protocol):
 
 
 def require_one_record(group: int) -> None:
-    """Refuse a group where the law of its places is not known."""
+    """Refuse a group, for samplers whose law of a group's places is unknown."""
     require("group", group == 1, "1 except for Poisson and deterministic batches (the full simulator takes any)", group)
 
 
@@ -73,7 +73,7 @@ def full_batches(order: jax.Array, rounds: int, size: int) -> Batches:
 
 
 def members(attends: jax.Array, size: int) -> Batches:
-    """The records that attend, (rounds, records) booleans, gathered to the front of ``size`` places."""
+    """Indices of the attending records, (rounds, records) booleans, gathered to the front of ``size`` places."""
 
     def gather(row: jax.Array) -> tuple[jax.Array, jax.Array]:
         (index,) = jnp.nonzero(row, size=size, fill_value=0)
@@ -83,7 +83,7 @@ def members(attends: jax.Array, size: int) -> Batches:
 
 
 def one_place(key: jax.Array, weights: np.ndarray) -> jax.Array:
-    """One-hot of one place drawn with these weights; all zero with the probability that they leave."""
+    """One-hot vector of one place drawn with these weights; all zero with the remaining probability."""
     table = place_table(weights.tobytes())
     place = look_up(words(key, Stream.PLACE, positions(())), table)
     return (jnp.arange(len(weights)) == place).astype(jnp.float32)
@@ -91,12 +91,12 @@ def one_place(key: jax.Array, weights: np.ndarray) -> jax.Array:
 
 @functools.lru_cache(maxsize=64)
 def place_table(weights: bytes) -> StepTable:
-    """The cumulative weights of the places, to be looked up."""
+    """The cumulative weights of the places, as a lookup table."""
     return step_table(np.cumsum(np.frombuffer(weights)))
 
 
 class OncePerEpoch(Described):
-    """What samplers of fixed-size batches share: the record takes one place, and the others fill the rest."""
+    """Base of samplers of fixed-size batches: the record takes one place, and the others fill the rest."""
 
     batch_size: int
 
@@ -106,11 +106,11 @@ class OncePerEpoch(Described):
         return records // self.batch_size
 
     def places(self, records: int) -> np.ndarray:
-        """Uniform over the places of the epoch."""
+        """Probability of each batch, uniform over the places of the epoch."""
         return np.full(self.rounds(records), self.batch_size / records)
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
-        """One place for the record; every batch is full."""
+        """Attendance with one place for the record; every batch is full."""
         require_one_record(group)
         record = one_place(key, self.places(records))
         return Attendance(self.batch_size - record, record)

@@ -29,7 +29,7 @@ MECHANISMS: ByName[Callable[..., Mechanism | BatchMechanism]] = ByName(
 """Mechanisms by the names that suites use."""
 
 COLLAPSED: Mapping[str, str] = MappingProxyType({"collapsed_rounds": "many_rounds"})
-"""Fast forms that suites name by the mechanism itself and ``simulator = "collapsed"``."""
+"""Fast forms that suites request with the mechanism's name and ``simulator = "collapsed"``."""
 
 NEIGHBOURS: ByName[Callable[..., Neighbours]] = (
     ByName("mechanisms", "worst_case_pair", "zero_pair", "scalar_pair", "image_pair")

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 OutputKind = Literal["vector", "collapsed", "transcript", "collapsed_transcript", "any"]
 """What outputs are: vectors or sufficient statistics, of one round or of each of many, or (of a distinguisher) any."""
 OUTPUT_KINDS = ("vector", "collapsed", "transcript", "collapsed_transcript", "any")
-"""Every kind of output."""
+"""All kinds of output."""
 
 Releases = Literal["update", "transcript", "final"]
 """What is released: one step's update, every update of a training, or only what it ends with (weights, say)."""
 RELEASES: tuple[Releases, ...] = get_args(Releases)
-"""Every answer. An update is judged against one step's claim, the other two against the whole training's."""
+"""All answers. An update is judged against one step's claim, the other two against the whole training's."""
 
 Draw = Callable[[np.ndarray], Any]
 """Seeds, uint64 of shape (trials,), to outputs: float32 of shape (trials, coordinates), of a transcript (trials,
@@ -56,12 +56,12 @@ class Described(Protocol):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What its constructor was given."""
+        """The arguments of its constructor."""
         return dataclasses.asdict(cast(Any, self))
 
     @property
     def kind(self) -> OutputKind:
-        """What its outputs are: a transcript where one is released, or else a vector."""
+        """The kind of its outputs: a transcript if one is released, otherwise a vector."""
         return "transcript" if self.releases == "transcript" else "vector"
 
     @property
@@ -70,7 +70,7 @@ class Described(Protocol):
         return "update"
 
     def steps_on(self, dataset: Any) -> int | None:
-        """Steps of the training on this dataset that an output tells of; None where that cannot be known.
+        """Number of training steps on this dataset that an output covers; None if unknown.
 
         Of a transcript that does not say, its rounds are counted.
         """
@@ -78,31 +78,31 @@ class Described(Protocol):
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """Import names of the libraries that it needs when it runs and that may be missing."""
+        """Import names of the libraries that it needs at run time and that may be missing."""
         return ()
 
     def seen_on(self, dataset: Any) -> Mapping[str, str]:
-        """What one run shows of its ``sampler`` and its ``divisor``, in words; nothing where parameters say it."""
+        """What one run shows of its ``sampler`` and ``divisor``, in words; empty if parameters state them."""
         return {}
 
     @property
     def reads_tables(self) -> bool:
-        """Whether it reads a GradientTable as it is; others are handed a dense array."""
+        """Whether it reads a GradientTable directly; others are handed a dense array."""
         return False
 
     @property
     def tracer(self) -> str | None:
-        """Which tracer of ``audit.explain`` follows its code line by line; None where none can."""
+        """The tracer of ``audit.explain`` that follows its code line by line; None if none can."""
         return "jax" if callable(self) else None
 
     @property
     def followed(self) -> Any:
-        """What that tracer runs: the mechanism itself, unless other code of it can be followed and this cannot."""
+        """The mechanism that this tracer runs: itself, unless only other code of it can be followed."""
         return self
 
     @property
     def coordinates(self) -> int | None:
-        """Length of an output, where a network stands between records and output; None where rows are gradients."""
+        """Length of an output if a network stands between records and output; None if rows are gradients."""
         return None
 
     def gradients(self, dataset: Any) -> Any:
@@ -114,16 +114,16 @@ class Described(Protocol):
 
     @property
     def gradients_told(self) -> bool | None:
-        """Whether the user gave the function that computes those gradients; None where none can be given."""
+        """Whether the user gave the function that computes those gradients; None if none can be given."""
         return None
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Files that decide what it does, beside the code that Python imports: a program and what it reads."""
+        """Files besides imported Python code that decide what it does: a program and what it reads."""
         return ()
 
     def collapsed(self) -> Mechanism | None:
-        """The same law through sufficient statistics, where there is such a simulator."""
+        """A mechanism of the same law with sufficient statistics as outputs, if there is such a simulator."""
         return None
 
     def release_on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
@@ -135,14 +135,14 @@ class Described(Protocol):
 
 
 class StructuredRelease(Protocol):
-    """A release of this package on one dataset, as programs are handed it (mechanisms.structure)."""
+    """A release of this package on one dataset, in the form that compiled programs take (mechanisms.structure)."""
 
     def __call__(self, key: jax.Array) -> Any:
-        """The output of one key."""
+        """The output for one key."""
         ...
 
     def sums(self, span: int) -> bool:
-        """Whether ``summary`` can be asked for this span, and gives less than the whole output."""
+        """Whether ``summary`` works for this span and returns less than the whole output."""
         return False
 
     def summary(self, key: jax.Array, span: int) -> Collapsed:
@@ -174,7 +174,7 @@ class BatchMechanism(Described, Protocol):
 
     @property
     def workers(self) -> int:
-        """Worker processes to draw in; 0 draws in the auditing process, where no time-out can be kept."""
+        """Number of worker processes that draw; 0 draws in the auditing process, where no time-out can be enforced."""
         return 0
 
     @property
@@ -183,7 +183,7 @@ class BatchMechanism(Described, Protocol):
         return 60.0
 
     def prepare(self, dataset: Any) -> Draw:
-        """Build everything that trials share, once; what comes back draws one output for every seed.
+        """Build once everything that trials share; the returned function draws one output for every seed.
 
         Row i of the outputs must depend on seed i alone: then batches, workers and resumption change nothing.
         """
@@ -192,21 +192,21 @@ class BatchMechanism(Described, Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class _Usual(BatchMechanism):
-    """What is answered for an object that does not answer itself; to draw is the one thing that it must know."""
+    """The usual answers for an object that lacks them; it only has to know how to draw."""
 
 
 USUAL = _Usual()  # pyright: ignore[reportAbstractUsage]
 
 
 def _asked(given: Any, question: str) -> Any:
-    """A user's answer to a question of the contract, or the usual one where there is none."""
+    """A user's answer to a question of the contract, or the usual one if there is none."""
     own = getattr(given, question, None)
     return getattr(USUAL, question) if own is None else own
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Filled:
-    """A user's object and every answer, its own or the usual one."""
+    """A user's object with every question answered, by itself or as usual."""
 
     given: Any
     name: str
@@ -220,44 +220,44 @@ class _Filled:
 
     @property
     def tracer(self) -> str | None:
-        """The object's own answer, if it has any."""
+        """The object's own tracer, if it has one."""
         return getattr(self.given, "tracer", "jax" if callable(self) else None)
 
     @property
     def followed(self) -> Any:
-        """The object's own answer, if it has any."""
+        """What the object wants followed, if it says so."""
         return getattr(self.given, "followed", self)
 
     def gradients(self, dataset: Any) -> Any:
-        """What was given, or the object's own, if it has any."""
+        """The gradients that were given, or the object's own."""
         own = getattr(self.given, "gradients", None) if self.own_gradients is None else self.own_gradients
         return Described.gradients(cast(Described, self), dataset) if own is None else own(dataset)
 
     @property
     def gradients_told(self) -> bool:
-        """Whether they were given beside the object."""
+        """Whether gradients were given beside the object."""
         return self.own_gradients is not None
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Nothing is known beyond its code."""
+        """No files: nothing is known beyond the object's code."""
         return ()
 
     def steps_on(self, dataset: Any) -> int | None:
-        """The object's own answer, if it has any."""
+        """The object's own number of steps, if it has one."""
         return _asked(self.given, "steps_on")(dataset)
 
     def seen_on(self, dataset: Any) -> Mapping[str, str]:
-        """The object's own answer, if it has any."""
+        """What the object itself says one run shows, if anything."""
         return _asked(self.given, "seen_on")(dataset)
 
     def collapsed(self) -> Mechanism | None:
-        """The object's own, if it has any."""
+        """The object's own collapsed form, if it has one."""
         found = _asked(self.given, "collapsed")()
         return None if found is None else mechanism(found)
 
     def release_on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
-        """Nothing of foreign code."""
+        """No structured release: this is foreign code."""
         return None
 
 
@@ -267,11 +267,11 @@ class Step(_Filled):
     """A user's function or callable object, made into a mechanism by ``mechanism``."""
 
     def release_on(self, dataset: Any) -> Callable[[jax.Array], Any] | None:
-        """The object's own, if it has any."""
+        """The object's own structured release, if it has one."""
         return release_on(self.given, dataset)
 
     def __call__(self, key: jax.Array, dataset: Any) -> Any:
-        """Call it."""
+        """Call the user's function."""
         return self.given(key, dataset)
 
 
@@ -283,12 +283,12 @@ class ForeignStep(_Filled):
     timeout: float
 
     def prepare(self, dataset: Any) -> Draw:
-        """Ask it."""
+        """Call the object's own ``prepare``."""
         return self.given.prepare(dataset)
 
 
 def as_given(mechanism: Any) -> Any:
-    """The user's object itself, without what was answered for it."""
+    """The user's object itself, without the added answers."""
     return mechanism.given if isinstance(mechanism, _Filled) else mechanism
 
 

@@ -1,4 +1,4 @@
-"""What a user's object is called, where it is found, and what it says that it was given."""
+"""Names of users' objects, where they are found, and the arguments that they were given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def name_of(given: Any) -> str:
-    """What a user's object is called: by its own ``name``, as a function, or by its class."""
+    """The name of a user's object: its own ``name``, its function name, or its class."""
     if own := getattr(given, "name", None):
         return str(own)
     if (bound := _bound_to(given)) is not None:
@@ -31,7 +31,7 @@ def place_of(function: Any) -> str:
 
 
 def _bound_to(given: Any) -> tuple[str, str] | None:
-    """Module and name that hold what a factory made (a closure, a lambda, a partial), which has no name of its own."""
+    """Module and name bound to what a factory made (a closure, a lambda, a partial), which has no own name."""
     if not isinstance(given, functools.partial) and "<" not in getattr(given, "__qualname__", ""):
         return None
     for place, module in list(sys.modules.items()):
@@ -42,5 +42,5 @@ def _bound_to(given: Any) -> tuple[str, str] | None:
 
 
 def parameters_of(given: Any) -> Mapping[str, Any]:
-    """What a user's object says that it was given; a function says nothing."""
+    """The arguments that a user's object says it was given; a function says nothing."""
     return getattr(given, "parameters", {})

@@ -1,4 +1,4 @@
-"""What a release is made of: any pytree of arrays, and the flat float32 view of it that scores read.
+"""Releases as any pytree of arrays, and the flat float32 view of them that scores read.
 
 JAX is imported only where a pytree comes: workers of foreign code that gives arrays need not wait for it.
 """
@@ -19,7 +19,7 @@ from guarantees.checks import require
 from mechanisms.contract import Collapsed, OutputKind
 
 PLAIN = "output"
-"""The name of the one part of a plain array."""
+"""Name of the one part of a plain array."""
 TRANSCRIPTS = ("transcript", "collapsed_transcript")
 
 
@@ -30,9 +30,9 @@ class Layout:
     names: tuple[str, ...]
     """Paths of the tensors, ``params/Dense_0/kernel``, in their order in the flat view."""
     shapes: tuple[tuple[int, ...], ...]
-    """Of each tensor, in one round."""
+    """Shape of each tensor in one round."""
     rounds: int | None = None
-    """Length of a transcript; None where there is one release."""
+    """Length of a transcript; None for a single release."""
 
     def __post_init__(self):
         require("shapes", len(self.shapes) == len(self.names), "one for every name", self.shapes)
@@ -44,7 +44,7 @@ class Layout:
 
     @property
     def told(self) -> str:
-        """The shapes, and how many rounds of them, in words."""
+        """The shapes and the number of rounds, in words."""
         return f"{self.shapes}" + ("" if self.rounds is None else f" in {counted(self.rounds, 'round')}")
 
     @property
@@ -60,7 +60,7 @@ class Layout:
 
     @property
     def entries(self) -> int:
-        """Coordinates in all."""
+        """Number of coordinates in all rounds."""
         return self.size * (1 if self.rounds is None else self.rounds)
 
 
@@ -80,12 +80,12 @@ def flatten(output: Any, kind: OutputKind = "vector") -> Any:
 
 
 def layout_of(output: Any, kind: OutputKind = "vector") -> Layout:
-    """The layout of one output, or of what ``jax.eval_shape`` says of it; what cannot be flattened is refused."""
+    """Layout of one output, or of its ``jax.eval_shape``; what cannot be flattened is refused."""
     return _layout([(name, np.shape(leaf), getattr(leaf, "dtype", None)) for name, leaf in leaves(output)], kind)
 
 
 def flatten_rows(outputs: Any, trials: int, kind: OutputKind = "vector") -> tuple[np.ndarray, Layout]:
-    """The same on the host for many outputs: every tensor has the trials as its first axis."""
+    """The float32 view of many outputs, on the host: every tensor has the trials as its first axis."""
     named = [(name, host_array(leaf)) for name, leaf in leaves(outputs)]
     for name, array in named:
         if array.ndim < 1 or len(array) != trials:
@@ -104,15 +104,15 @@ class LostDigitsError(ValueError):
 
 
 TELLING_TRIALS = 32
-"""From as many trials on it is known how far their releases vary."""
+"""Number of trials from which it is known how far their releases vary."""
 STEPS, LOST = 32, 0.25
 """Steps of float32 within which all of them lie where digits may be lost; rounding in deviations that loses them."""
 ROUNDING = 1e-12
-"""Changes below this share are float64's own rounding."""
+"""Relative changes below this are float64's own rounding."""
 
 
 def _single(name: str, array: np.ndarray) -> np.ndarray:
-    """As float32; a finite number that has none there is refused by its value."""
+    """The array as float32; a finite number that overflows there is refused by its value."""
     with np.errstate(over="ignore"):
         single = np.asarray(array, np.float32)
     if array.dtype.itemsize > single.dtype.itemsize and (lost := np.isfinite(array) & ~np.isfinite(single)).any():
@@ -146,7 +146,7 @@ def _refuse_lost_digits(name: str, array: np.ndarray, single: np.ndarray) -> Non
 
 
 def stack(outputs: Sequence[Any]) -> Any:
-    """Outputs of several trials as one pytree with the trials first; they must all have one form."""
+    """Outputs of several trials as one pytree with the trials first; all must have one form."""
     named = [leaves(output) for output in outputs]
     forms = [[(name, np.shape(leaf)) for name, leaf in own] for own in named]
     for form in forms:
@@ -174,12 +174,12 @@ def host_array(value: Any) -> np.ndarray:
 
 
 def is_key(value: Any) -> bool:
-    """Whether it holds typed keys of ``jax.random``, which are no numbers."""
+    """Whether a value holds typed keys of ``jax.random``, which are not numbers."""
     return str(getattr(value, "dtype", "")).startswith("key<")
 
 
 def host_bits(value: Any) -> np.ndarray:
-    """``host_array`` for what is compared or hashed: typed keys of ``jax.random`` as their words."""
+    """A value for comparing or hashing: ``host_array``, with typed keys of ``jax.random`` as their words."""
     return host_array(jax.random.key_data(value) if is_key(value) else value)
 
 

@@ -1,4 +1,4 @@
-"""How batches are formed over an epoch: index sets with a mask, and who attends in sufficient statistics.
+"""How batches are formed over an epoch: index sets with a mask, and attendance as sufficient statistics.
 
 A sampler draws one epoch. The differing record is the last of the dataset. Batches are padded to one size; a dummy
 entry has mask 0 and contributes exactly zero.
@@ -56,7 +56,7 @@ class Poisson(Described):
     steps: Count
 
     def rounds(self, records: int) -> int:
-        """As many as were asked for."""
+        """The number of rounds that was asked for."""
         return self.steps
 
     def _attends(self, key: jax.Array, records: int) -> jax.Array:
@@ -69,7 +69,7 @@ class Poisson(Described):
         return members(self._attends(key, records), min(max(size, 1), records))
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
-        """A binomial count and a coin a round, or two binomial counts."""
+        """A binomial count and a coin per round or, for a group, two binomial counts."""
         rounds = positions((self.steps,))
         others = binomial(key, rounds, trials=records - group, rate=self.rate)
         if group > 1:
@@ -102,11 +102,11 @@ class TruncatedPoisson(Described):
     most: Count
 
     def rounds(self, records: int) -> int:
-        """As many as were asked for."""
+        """The number of rounds that was asked for."""
         return self.steps
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
-        """Records that attend, in a random order, cut."""
+        """The records that attend, in random order, cut to ``most``."""
         key_batch, key_order = jax.random.split(key)
         attends = Poisson(rate=self.rate, steps=self.steps)._attends(key_batch, records)
         size = min(self.most, records)
@@ -120,7 +120,7 @@ class TruncatedPoisson(Described):
         return jax.vmap(cut)(jax.random.split(key_order, self.steps), attends)
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
-        """The record stays in an overfull batch with probability ``most`` over its size."""
+        """Attendance if the record stays in an overfull batch with probability ``most`` over its size."""
         require_one_record(group)
         whole = Poisson(rate=self.rate, steps=self.steps).attendance(key, records)
         size = whole.others + whole.record
@@ -151,7 +151,7 @@ class Shuffle(OncePerEpoch):
     same_order: bool = False
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
-        """A permutation in stretches."""
+        """A random permutation cut into consecutive batches."""
         return full_batches(jax.random.permutation(key, records), self.rounds(records), self.batch_size)
 
 
@@ -177,7 +177,7 @@ class Deterministic(OncePerEpoch):
     position: int | None = None
 
     def places(self, records: int) -> np.ndarray:
-        """One place, known to everybody."""
+        """Probability 1 for the one batch that holds the record."""
         weights = np.zeros(self.rounds(records))
         place = stream_position(self.position, records, self.rounds(records) * self.batch_size)
         if place // self.batch_size < len(weights):
@@ -185,7 +185,7 @@ class Deterministic(OncePerEpoch):
         return weights
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
-        """The record, or a group of neighbours in the stream, in its one place."""
+        """Attendance of the record, or of a group of neighbours in the stream, in its one place."""
         if group == 1:
             return super().attendance(key, records)
         together = self.position is None and records % self.batch_size == 0 and group <= self.batch_size
@@ -194,7 +194,7 @@ class Deterministic(OncePerEpoch):
         return Attendance(self.batch_size - record, record)
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
-        """Stretches of the stream."""
+        """Consecutive stretches of the stream."""
         del key
         rounds = self.rounds(records)
         return full_batches(stream(self.position, records, rounds * self.batch_size), rounds, self.batch_size)
@@ -222,19 +222,19 @@ class FixedSize(Described):
     steps: Count
 
     def rounds(self, records: int) -> int:
-        """As many as were asked for."""
+        """The number of rounds that was asked for."""
         require("batch_size", self.batch_size <= records, f"at most the {counted(records, 'record')}", self.batch_size)
         return self.steps
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
-        """The first of a permutation of its own for every batch."""
+        """The first records of a new permutation for every batch."""
         keys = jax.random.split(key, self.rounds(records))
         orders = jax.vmap(lambda own: jax.random.permutation(own, records))(keys)
         index = orders[:, : self.batch_size].astype(jnp.int32)
         return Batches(index, jnp.ones(index.shape, jnp.float32))
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
-        """A coin of ``batch_size`` over the records for every batch; every batch is full."""
+        """A coin with probability ``batch_size`` over the records for every batch; every batch is full."""
         require_one_record(group)
         threshold = probability_to_integer(self.batch_size / records)
         bits = words(key, Stream.PLACE, positions((self.rounds(records),)))
@@ -262,7 +262,7 @@ class BallsAndBins(Described):
     steps: Count
 
     def rounds(self, records: int) -> int:
-        """As many as were asked for."""
+        """The number of rounds that was asked for."""
         return self.steps
 
     def _bins(self, key: jax.Array, records: int) -> jax.Array:
@@ -276,7 +276,7 @@ class BallsAndBins(Described):
         return members(attends, min(max(size, 1), records))
 
     def attendance(self, key: jax.Array, records: int, group: int = 1) -> Attendance:
-        """Every record draws; the last one is the record."""
+        """The draws of all records, counted; the last record is the differing one."""
         require_one_record(group)
         bins = self._bins(key, records)
         others = jnp.zeros((self.steps,), jnp.float32).at[bins[:-1]].add(1.0)
@@ -310,13 +310,13 @@ class ShuffleBuffer(OncePerEpoch):
     position: int | None = None
 
     def places(self, records: int) -> np.ndarray:
-        """The exact law of the batch in which the record leaves."""
+        """The exact law of the batch in which the record leaves the buffer."""
         rounds = self.rounds(records)
         leaves = leaving_law(min(self.buffer, records), stream_position(self.position, records, records), records)
         return leaves[: rounds * self.batch_size].reshape(rounds, self.batch_size).sum(axis=1)
 
     def __call__(self, key: jax.Array, records: int) -> Batches:
-        """The buffer itself, draw by draw."""
+        """The buffer simulated draw by draw."""
         size = min(self.buffer, records)
         arriving = stream(self.position, records, records)
         coming = jnp.concatenate([arriving[size:], jnp.full((size,), -1, jnp.int32)])
@@ -357,7 +357,7 @@ SAMPLERS: Mapping[str, Any] = MappingProxyType(
 
 
 def sampler(given: Sampler | Mapping[str, Any]) -> Sampler:
-    """A sampler as it is, or from a table ``{"kind": "shuffle", "batch_size": 1}`` as suites write it."""
+    """A sampler as it is, or built from a table ``{"kind": "shuffle", "batch_size": 1}`` as suites write it."""
     if isinstance(given, str):
         given = {"kind": given}
     if not isinstance(given, Mapping):
@@ -377,12 +377,12 @@ def sampler(given: Sampler | Mapping[str, Any]) -> Sampler:
 
 
 def is_ours(given: Sampler) -> bool:
-    """Whether it is one of the samplers here, whose parameters say all that they do, and not one of the user's."""
+    """Whether a sampler is one of this module, whose parameters say all that it does, and not a user's."""
     return type(given) in SAMPLERS.values()
 
 
 def epoch_keys(key: jax.Array, sampler: Callable[[jax.Array, int], Any], epochs: int) -> jax.Array:
-    """A key for the batches of every epoch; one for all of them where the order is kept."""
+    """One key per epoch for its batches; the same for all epochs if the order is kept."""
     base = jax.random.fold_in(key, 0)
     same = isinstance(sampler, Shuffle) and sampler.same_order
     return jax.vmap(lambda epoch: jax.random.fold_in(base, epoch * (1 - same)))(jnp.arange(epochs))

@@ -1,4 +1,4 @@
-"""Structure and numbers: what a program is compiled for, and what it is handed when it runs.
+"""Structure and numbers: what a program is compiled for, and what it receives when it runs.
 
 A compiled program is reused for everything of the same structure. Whatever a release or a score computes with (rate,
 noise, clip, tables, data) are numbers; what decides shapes or which formula is used is structure. Tables are padded to
@@ -17,7 +17,7 @@ from dpsgd_audit.later import jax, once_loaded
 
 T = TypeVar("T")
 _STRUCTURED: dict[type, tuple[tuple[str, ...], tuple[str, ...]]] = {}
-"""Every class declared so, with the names of its numbers and of its structure."""
+"""Every class declared as structured, with the names of its numbers and of its structure."""
 
 
 def structured(*, numbers: tuple[str, ...] = (), structure: tuple[str, ...] = ()) -> Callable[[type[T]], type[T]]:
@@ -48,7 +48,7 @@ def structured(*, numbers: tuple[str, ...] = (), structure: tuple[str, ...] = ()
 
 
 def is_structured(part: Any) -> bool:
-    """Whether a program can be handed this: it was declared so, and nothing but numbers is in it."""
+    """Whether a program can receive this object: its class is declared structured, and it holds only numbers."""
     if type(part) not in _STRUCTURED:
         return False
     leaves = jax.tree.leaves(part)
@@ -56,7 +56,7 @@ def is_structured(part: Any) -> bool:
 
 
 class NoSignatureError(TypeError):
-    """A value of which nothing tells whether two of them have one program."""
+    """A value for which nothing decides whether two of them share one program."""
 
 
 def signature(value: Any) -> Any:
@@ -100,7 +100,7 @@ def _fixed(value: Any) -> Any:
 
 
 def is_ours(part: Any) -> bool:
-    """Whether this package wrote its class: what a user's own, or a subclass, calls alike may mean something else."""
+    """Whether this package wrote the object's class: a user's subclass may mean something else by the same names."""
     return type(part).__module__.partition(".")[0] in ("mechanisms", "distinguishers")
 
 
@@ -112,7 +112,7 @@ def round_up(length: int) -> int:
 
 
 def next_power(length: int, *, base: int = 2, least: int = 1) -> int:
-    """The smallest ``least * base^k`` that is not below the length."""
+    """The smallest ``least * base^k`` that is at least the length."""
     size = least
     while size < length:
         size *= base
@@ -120,6 +120,6 @@ def next_power(length: int, *, base: int = 2, least: int = 1) -> int:
 
 
 def pad_rows(rows: np.ndarray, length: int, value: float = 0.0) -> np.ndarray:
-    """Rows added at the end."""
+    """The rows with ``value`` rows added at the end."""
     widths = [(0, length - len(rows))] + [(0, 0)] * (rows.ndim - 1)
     return np.pad(rows, widths, constant_values=value)

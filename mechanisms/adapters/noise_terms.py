@@ -1,4 +1,4 @@
-"""Noise as a linear map of independent numbers: which of them stands in which coordinate, and how often."""
+"""Noise as a linear map of independent numbers: which numbers enter which coordinate, with which coefficient."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from scipy import sparse
 
 MOST_TERMS = 2**21
-"""Terms above which a map is not followed, for want of memory."""
+"""Most terms of a map that is followed, to limit memory."""
 LARGEST_BLOCK = 1024
-"""Coordinates that depend on one another whose covariance is decomposed."""
+"""Most dependent coordinates whose covariance is decomposed."""
 MOST_BLOCKS = 4096
-"""Groups of them."""
+"""Most groups of dependent coordinates."""
 NONE = 1e-6
 """Share of the largest variance below which there is no noise in a direction."""
 ROUNDING = 1e-4
@@ -27,7 +27,7 @@ NEGLIGIBLE = 1e-5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Terms:
-    """Every coordinate as a sum of numbers of variance 1, by their numbers, times coefficients, along the last axis.
+    """Every coordinate as a sum of independent numbers of variance 1 times coefficients, along the last axis.
 
     A complex coordinate has complex coefficients; its variance is that of both parts together.
     """
@@ -38,12 +38,12 @@ class Terms:
 
     @functools.cached_property
     def alone(self) -> Terms:
-        """The same if no coordinate had a number of another's."""
+        """The terms as if no two coordinates shared a number."""
         return self if self.numbers is None else Terms(None, np.sqrt(self.variance)[..., None])
 
     @functools.cached_property
     def variance(self) -> np.ndarray:
-        """Of every coordinate."""
+        """Variance of every coordinate."""
         if self.times.shape[-1] == 1:
             return np.square(np.abs(self.times[..., 0]))
         gathered = abs(self._matrix)
@@ -51,7 +51,7 @@ class Terms:
 
     @property
     def plain(self) -> bool:
-        """Whether no number stands in two coordinates."""
+        """Whether no number enters two coordinates."""
         if self.numbers is None:
             return True
         if self.times.shape[-1] == 1 and np.all(np.diff(self.numbers[self.times != 0]) > 0):
@@ -60,7 +60,7 @@ class Terms:
 
     @property
     def _stands(self) -> np.ndarray:
-        """In how many coordinates each number stands."""
+        """In how many coordinates each number enters."""
         return np.asarray(self._matrix.astype(bool).sum(axis=0)).ravel()
 
     @functools.cached_property
@@ -69,7 +69,7 @@ class Terms:
         return self.over(known.size, known)
 
     def over(self, width: int, known: np.ndarray | None = None) -> Any:
-        """As a matrix of coordinates by numbers: all up to a width, or those that are known, in order."""
+        """The map as a matrix of coordinates by numbers: all numbers up to a width, or the known ones, in order."""
         rows = np.repeat(np.arange(math.prod(self.times.shape[:-1])), self.times.shape[-1])
         columns = self.numbers.ravel() if known is None else np.searchsorted(known, self.numbers.ravel())
         shape = (math.prod(self.times.shape[:-1]), width)
@@ -79,7 +79,7 @@ class Terms:
 
     @classmethod
     def of_matrix(cls, matrix: Any) -> Terms | None:
-        """One coordinate a row."""
+        """The terms of a matrix with one coordinate per row."""
         number = np.diff(matrix.indptr)
         most = int(np.max(number, initial=1))
         if most * matrix.shape[0] > MOST_TERMS:
@@ -90,11 +90,11 @@ class Terms:
         return cls(numbers, times)
 
     def row(self, number: int) -> Terms:
-        """One entry along the first axis."""
+        """The terms of one entry along the first axis."""
         return self.changed(lambda array: array[number])
 
     def scaled(self, by: Any) -> Any:
-        """Times a number or an array; None where that is too large, which noise without numbers never is."""
+        """The terms times a number or an array; None if too large, which noise without numbers never is."""
         by = np.asarray(by)
         by = by.astype(np.result_type(by, np.float64), copy=False)
         shape = np.broadcast_shapes(self.times.shape[:-1], by.shape)
@@ -102,19 +102,19 @@ class Terms:
         return Terms(grown.numbers, grown.times * by[..., None]).bounded()
 
     def reshaped(self, shape: Sequence[int]) -> Terms:
-        """In another form."""
+        """The terms in another shape."""
         return self.changed(lambda array: array.reshape(*shape, array.shape[-1]))
 
     def changed(self, change: Callable[[np.ndarray], np.ndarray]) -> Terms:
-        """With other coordinates, or in another order."""
+        """The terms after a change of their coordinates, or of the coordinates' order."""
         return Terms(None if self.numbers is None else change(self.numbers), change(self.times))
 
     def part(self, take: Callable[[np.ndarray], np.ndarray]) -> Terms | None:
-        """The real or imaginary part; None where nobody knows which of the numbers stand in it."""
+        """The terms of the real or imaginary part; None if it is unknown which numbers enter it."""
         return None if self.numbers is None else Terms(self.numbers, take(self.times))
 
     def plus(self, other: Terms) -> Any:
-        """The sum of both, or None, as before."""
+        """The sum of two maps; None if it is too large."""
         if self.numbers is None or other.numbers is None:
             return Terms(None, np.sqrt(self.variance + other.variance)[..., None])
         shape = np.broadcast_shapes(self.times.shape[:-1], other.times.shape[:-1])
@@ -122,7 +122,7 @@ class Terms:
         return Terms(*(np.concatenate(pair, axis=-1) for pair in zip(*parts, strict=True))).bounded()
 
     def summed(self, axes: Sequence[int]) -> Any:
-        """Over some axes, or None, as before."""
+        """The map summed over some axes; None if it is too large."""
         if self.numbers is None:
             return Terms(None, np.sqrt(np.sum(self.variance, axis=tuple(axes)))[..., None])
         last = self.times.ndim - 1
@@ -132,7 +132,7 @@ class Terms:
         return Terms(*arrays).bounded()
 
     def cumulated(self, axis: int, *, reverse: bool) -> Terms | None:
-        """Every entry with all before it along an axis, or behind it."""
+        """Cumulative sums along an axis, from its beginning or from its end."""
         size = self.times.shape[axis]
         if self.numbers is None or self.times.size * size > MOST_TERMS:
             return None
@@ -142,7 +142,7 @@ class Terms:
         return Terms(np.broadcast_to(numbers, (by * times).shape), by * times).summed([axis + 1])
 
     def without(self, gone: np.ndarray) -> Terms | None:
-        """Less the terms that are gone, and without room for them; None where nothing is left."""
+        """The map without the terms that are gone, and without room for them; None if nothing is left."""
         left = (self.times != 0) & ~gone
         most = int(np.max(np.sum(left, axis=-1), initial=0))
         if not most:
@@ -153,7 +153,7 @@ class Terms:
         return Terms(np.where(kept, numbers, 0), np.where(kept, times, 0.0))
 
     def covariance(self) -> Blocks | None:
-        """Coordinates that depend on one another, in groups; None where there are too many."""
+        """Groups of dependent coordinates; None if there are too many."""
         matrix = self._matrix
         groups = _connected(sparse.bmat([[None, matrix], [matrix.T, None]]), matrix.shape[0])
         if len(groups) > MOST_BLOCKS or any(places.size > LARGEST_BLOCK for places in groups):
@@ -170,7 +170,7 @@ class Terms:
         return found
 
     def bounded(self) -> Terms | None:
-        """The same, or None where it is too large to be kept."""
+        """The map, or None if it is too large to keep."""
         return self if self.numbers is None or self.times.size <= MOST_TERMS else None
 
 
@@ -205,7 +205,7 @@ def of_terms(move: Callable[[Sequence[np.ndarray | None]], Any], parts: Sequence
 
 
 def _connected(graph: Any, first: int) -> list[np.ndarray]:
-    """Groups of the first nodes of a graph, without those that are alone."""
+    """Connected groups of the first nodes of a graph, without single nodes."""
     _, groups = sparse.csgraph.connected_components(graph, directed=False)
     groups = groups[:first]
     several = np.flatnonzero(np.bincount(groups)[groups] > 1)
@@ -214,7 +214,7 @@ def _connected(graph: Any, first: int) -> list[np.ndarray]:
 
 
 def total(parts: Sequence[Terms | None]) -> Terms | None:
-    """The sum of all; None where one of them is not known."""
+    """The sum of all maps; None if one of them is unknown."""
     found = parts[0]
     for part in parts[1:]:
         found = None if found is None or part is None else found.plus(part)
@@ -222,13 +222,13 @@ def total(parts: Sequence[Terms | None]) -> Terms | None:
 
 
 def together(one: Terms, other: Terms, factor: float = 1.0) -> Terms:
-    """One and so many times the other, each coordinate by itself where that is too large to be kept."""
+    """One map plus ``factor`` times another; coordinate by coordinate if the sum is too large."""
     times = other.scaled(factor) or other.alone.scaled(factor)
     return one.plus(times) or one.alone.plus(times.alone)
 
 
 def side_by_side(parts: Sequence[Terms | None], shape: Sequence[int]) -> Terms | None:
-    """Maps of one shape, one after the other along a new first axis; None is nothing."""
+    """Maps of one shape, stacked along a new first axis; None counts as no noise."""
     most = max(part.times.shape[-1] for part in parts if part is not None)
     if len(parts) * math.prod(shape) * most > MOST_TERMS:
         return None
@@ -241,7 +241,7 @@ def side_by_side(parts: Sequence[Terms | None], shape: Sequence[int]) -> Terms |
 
 
 def independent(first: int, shape: Sequence[int], variance: Any) -> Terms | None:
-    """New numbers, one for every coordinate."""
+    """New independent numbers, one for every coordinate."""
     size = math.prod(shape)
     if size > MOST_TERMS:
         return None
@@ -251,19 +251,19 @@ def independent(first: int, shape: Sequence[int], variance: Any) -> Terms | None
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Block:
-    """Coordinates that depend on one another."""
+    """A group of dependent coordinates."""
 
     places: np.ndarray
     covariance: np.ndarray
 
     @functools.cached_property
     def along(self) -> tuple[np.ndarray, np.ndarray]:
-        """Variances of independent directions, 0 where there is no noise, and those directions."""
+        """Variances along independent directions, 0 without noise, and those directions."""
         variances, directions = np.linalg.eigh(self.covariance)
         return np.where(variances <= NONE * variances[-1], 0.0, variances), directions
 
     def apart(self, moved: np.ndarray) -> np.ndarray:
-        """Squares of a length along each direction, in units of the noise."""
+        """Squares of a movement's length along each direction, in units of the noise."""
         variances, directions = self.along
         along = np.abs(directions.T @ moved.ravel()[self.places])
         along[along <= ROUNDING * np.linalg.norm(along)] = 0.0
@@ -280,13 +280,13 @@ def lacking(blocks: Blocks) -> int:
 
 
 def bare(moved: np.ndarray, blocks: Blocks) -> Blocks:
-    """Those of the blocks in which something moves along a direction without noise."""
+    """The blocks in which something moves along a direction without noise."""
     known = blocks if np.all(np.isfinite(moved)) else ()
     return [block for block in known if np.any(np.isinf(block.apart(moved)))]
 
 
 def apart(moved: np.ndarray, variance: np.ndarray, blocks: Blocks) -> float:
-    """Square of a length in units of the noise."""
+    """Squared length of a movement in units of the noise."""
     single = _over(np.square(moved).ravel(), np.broadcast_to(variance, moved.shape).ravel())
     for block in blocks if np.all(np.isfinite(moved)) else ():
         single[block.places] = block.apart(moved)
@@ -294,7 +294,7 @@ def apart(moved: np.ndarray, variance: np.ndarray, blocks: Blocks) -> float:
 
 
 def _over(squares: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    """Nothing is hidden by nothing."""
+    """Squares over variances; a zero movement without noise counts as 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(squares == 0, 0.0, squares / variances)
 

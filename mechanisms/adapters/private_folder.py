@@ -1,4 +1,4 @@
-"""Folders that code is loaded from: made for their owner alone, and used only while nobody else can write to them."""
+"""Folders from which code is loaded: made for their owner alone, and used only while nobody else can write to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SharedFolderError(OSError):
 
 
 def private_folder(base: Path, *inside: str) -> Path:
-    """The folder ``inside`` of ``base``, made if it is not there; an OSError where it cannot be, or is not ours alone.
+    """The folder ``inside`` of ``base``, made if missing; an OSError if it cannot be made or is not ours alone.
 
     Folders above ``base`` are as safe as the system and its user made them. Windows has other rights, and is not asked.
     """
@@ -29,7 +29,7 @@ def private_folder(base: Path, *inside: str) -> Path:
 
 
 def refuse_shared(folder: Path) -> None:
-    """An error where somebody else owns a folder, or may write to it."""
+    """Raise an error if somebody else owns a folder or may write to it."""
     if not hasattr(os, "geteuid"):
         return
     found = folder.stat()

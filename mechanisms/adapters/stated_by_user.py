@@ -1,4 +1,4 @@
-"""What a user tells about code of their own: the bound, the noise, and the gradients that it clips.
+"""What users state about their own code: its bound, its noise, and the gradients that it clips.
 
 Nothing of it changes what is run or judged; scores and diagnoses read it.
 """
@@ -13,13 +13,13 @@ from mechanisms.names import place_of
 
 
 def stated_numbers(*, clip: float | None, noise_multiplier: float | None) -> Mapping[str, float]:
-    """What is known of the two, as records say it."""
+    """The known ones of clipping norm and noise multiplier, as records have them."""
     both = {"clip": clip, "noise_multiplier": noise_multiplier}
     return {name: value for name, value in both.items() if value is not None}
 
 
 def stated_functions(**given: Callable[..., Any] | None) -> Mapping[str, str]:
-    """Where those that were given are found: another audit needs them to repeat this one."""
+    """Places of the given functions: another audit needs them to repeat this one."""
     return {name: place_of(function) for name, function in given.items() if function is not None}
 
 
@@ -30,7 +30,7 @@ class StatedByUser(Described, Protocol):
 
     @property
     def gradients_told(self) -> bool:
-        """Whether the user gave them."""
+        """Whether the user gave the gradients."""
         return self.own_gradients is not None
 
     def gradients(self, dataset: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Python's calls as its profiler sees them, its lines as its debugger does, and other functions in place of some."""
+"""Hooks on Python's calls and lines, and functions replaced while a block runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def calls_told_to(watch: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
-    """Tell this thread's calls to ``watch``; none where somebody profiles already, whose profiler could not go on."""
+    """Call ``watch`` for this thread's calls; not if somebody profiles already, whose profiler could not go on."""
     if sys.getprofile() is not None:
         yield
         return
@@ -24,7 +24,7 @@ def calls_told_to(watch: Callable[[FrameType, str, Any], None]) -> Iterator[None
 
 @contextlib.contextmanager
 def lines_told_to(watch: Callable[[FrameType, str, Any], Any]) -> Iterator[None]:
-    """Tell this thread's lines to ``watch``, as ``sys.settrace`` does; whoever followed them before goes on after."""
+    """Call ``watch`` for this thread's lines, as ``sys.settrace`` does; an earlier trace function goes on after."""
     before = sys.gettrace()
     sys.settrace(watch)
     try:
@@ -35,7 +35,7 @@ def lines_told_to(watch: Callable[[FrameType, str, Any], Any]) -> Iterator[None]
 
 @contextlib.contextmanager
 def replaced(owner: Any, name: str, other: Any) -> Iterator[None]:
-    """Another attribute meanwhile."""
+    """Replace an attribute while the block runs."""
     original = getattr(owner, name)
     setattr(owner, name, other)
     try:
@@ -46,7 +46,7 @@ def replaced(owner: Any, name: str, other: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def removed_after(*hooks: Any) -> Iterator[None]:
-    """These hooks work meanwhile."""
+    """Keep these hooks while the block runs, then remove them."""
     try:
         yield
     finally:

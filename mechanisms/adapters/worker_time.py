@@ -1,13 +1,13 @@
-"""How long a worker may take: only a process of its own can be ended."""
+"""Time-outs of workers: only a separate process can be ended."""
 
 from __future__ import annotations
 
 WORKER_SECONDS = 60.0
-"""For the trials that a worker is asked for at once, where nothing else is said."""
+"""Default time-out for the trials that a worker draws at once."""
 
 
 def worker_seconds(timeout: float | None, *, workers: int) -> float:
-    """The time-out of a step that runs in so many workers; without any there is nothing that could end it."""
+    """The time-out of a step that runs in workers; without workers nothing could enforce one."""
     if timeout is None:
         return WORKER_SECONDS
     if not workers:
@@ -19,5 +19,5 @@ def worker_seconds(timeout: float | None, *, workers: int) -> float:
 
 
 def require_workers(timeout: float, *, workers: int) -> None:
-    """The same of a step that records describe with its time-out: the usual one may have been left out."""
+    """The time-out of a step that records describe with it: the usual one may have been left out."""
     worker_seconds(None if timeout == WORKER_SECONDS else timeout, workers=workers)

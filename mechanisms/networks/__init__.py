@@ -4,6 +4,6 @@ from types import MappingProxyType
 
 NETWORKS = ("linear", "classifier", "denoiser")
 PARAMETERS = MappingProxyType({"classifier": 26_010, "denoiser": 1_485_217})
-"""Trainable parameters; a linear model has as many as its dataset has columns. [wang2026, section 5.4]"""
+"""Numbers of trainable parameters; a linear model has as many as its dataset has columns. [wang2026, section 5.4]"""
 INITIAL_SEED = 0
-"""Initial weights are drawn once from this seed: they are public, and every trial starts from them."""
+"""Seed of the initial weights, which are public: every trial starts from them."""

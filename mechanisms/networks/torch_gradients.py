@@ -12,7 +12,7 @@ from guarantees.checks import require
 from mechanisms.pairs.datasets import is_torch_dataset, records_of
 
 AT_ONCE = 2**24
-"""Gradient entries that are held at once."""
+"""Most gradient entries that are held at once."""
 
 
 def loss_gradients(model: Any, loss: Callable[..., Any], dataset: Any) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Which record to add to a dataset: the one whose gradient is longest."""
+"""Choosing the record to add to a dataset: the one with the longest gradient."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class WorstRecord:
     """The candidate with the longest gradient, and the pair that it makes."""
 
     index: int
-    """Its place among the candidates."""
+    """Index of the record among the candidates."""
     record: Any
     lengths: tuple[float, ...]
-    """Of every candidate's gradient."""
+    """Length of every candidate's gradient."""
     opposed: float
     """Cosine between its gradient and the sum of the others: -1 is opposite to all, the worst if sums are clipped."""
     pair: Neighbours
-    """The data without it and with it, which knows these lengths."""
+    """The data without the record and with it, which knows these lengths."""
 
     def __repr__(self) -> str:
         """What a session shows of it: the choice, not the record's data."""
@@ -94,7 +94,7 @@ def worst_record(
 
 
 def _rows(model: Any, loss: Callable[..., Any] | None, dataset: Any) -> np.ndarray:
-    """Gradients, one flat row for every record."""
+    """Gradients as one flat row for every record."""
     if callable(own := getattr(model, "gradients", None)):
         require("loss", loss is None, "None with a mechanism, which computes its own gradients", loss)
         return np.asarray(gradient_rows(own(dataset), records_of(dataset) or 0), np.float64)

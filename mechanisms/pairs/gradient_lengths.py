@@ -1,4 +1,4 @@
-"""How long the differing record's gradient is, beside the others' and the clipping bound: a short one shows nothing."""
+"""Length of the differing record's gradient, beside the others' and the clipping bound: a short one shows nothing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class GradientLengths:
     """Lengths of the per-example gradients of a pair, not clipped."""
 
     record: float
-    """Of the differing record's gradient."""
+    """Length of the differing record's gradient."""
     others: tuple[float, ...] = ()
     """The least, the median and the largest of the other records' lengths; empty where there are no others."""
     bound: float | None = None
-    """What each is clipped to, where that is known."""
+    """The norm to which each gradient is clipped, if known."""
 
     @property
     def is_short(self) -> bool:
-        """Whether another record would move the sum further: below the bound, or without one below the others."""
+        """Whether another record would move the sum further: this one is below the bound or, if unknown, the others."""
         enough = self.others[1] if self.bound is None and self.others else self.bound
         # gradients that are all zero are meant to be: only the divisor can then tell the datasets apart
         meant = max(self.record, *self.others, 0.0) == 0
@@ -40,7 +40,7 @@ class GradientLengths:
         return ", ".join([*said, *([] if self.bound is None else [f"bound {self.bound:.3g}"])])
 
     def advice(self) -> str:
-        """What to do where the record is too short to show a leak; empty where it is long enough."""
+        """What to do if the record is too short to show a leak; empty if it is long enough."""
         if not self.is_short:
             return ""
         less = "shorter than the bound" if self.bound is not None else "shorter than most of the others"

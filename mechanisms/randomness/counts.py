@@ -25,12 +25,12 @@ def poisson_batch(key: jax.Array, *, records: int, rate: float) -> jax.Array:
 
 
 def joining(rate: float) -> Words | None:
-    """Of 64 bits the threshold below which a record joins; None where every record does."""
+    """Threshold on 64 bits below which a record joins; None if every record does."""
     return None if rate >= 1 else integer_words(probability_to_integer(rate))
 
 
 def poisson_joins(key: jax.Array, records: int, threshold: Words | None) -> jax.Array:
-    """The same from a threshold that may be traced."""
+    """Who joins a Poisson batch, from a threshold that may be traced."""
     if threshold is None:
         return jnp.ones((records,), jnp.float32)
     return below(words(key, Stream.BATCH, positions((records,))), threshold).astype(jnp.float32)
@@ -92,9 +92,9 @@ class Tables:
     low: np.ndarray
     smallest: np.ndarray
     entries: np.ndarray
-    """Of each table before padding."""
+    """Number of entries of each table before padding."""
     group: np.ndarray
-    """The number of its table, for every draw."""
+    """Index of each draw's table."""
 
     def look_up(self, bits: Words) -> jax.Array:
         """The value (int32) that 64 bits give by inversion: how many entries of its table are not above them."""
@@ -109,7 +109,7 @@ class Tables:
 
 
 def binomial_tables(counts: np.ndarray, rate: float, *, draws: int) -> Tables:
-    """For Binomial(count, rate) draws of all counts, padded with draws that are zero."""
+    """Tables of Binomial(count, rate) draws for all counts, padded with draws that are zero."""
     every = np.pad(np.asarray(counts, np.int64), (0, draws - len(counts)))
     kinds, group = np.unique(every, return_inverse=True)
     tables = [binomial_table(int(count), rate) for count in kinds]

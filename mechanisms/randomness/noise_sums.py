@@ -1,4 +1,4 @@
-"""What a score of first coordinates and the mean square of the rest reads: a vector's sums, without the vector."""
+"""The sums of a noise vector that a score reads (first coordinates, mean square of the rest), without the vector."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mechanisms.randomness.bits import Stream, Words, blocks, key_words
 from mechanisms.randomness.noise import FEW, GROUP, SHORT, normal, normals, side_by_side, signed_float
 
 TOGETHER = 4
-"""Blocks of which one logarithm is taken: two and eight are slower in a whole audit (benchmarks/README.md)."""
+"""Blocks that share one logarithm: two and eight are slower in a whole audit (benchmarks/README.md)."""
 
 
 class Sums(NamedTuple):
-    """Of a vector of standard normals."""
+    """Sums of a vector of standard normals."""
 
     first: jax.Array
-    """Its first coordinates."""
+    """The vector's first coordinates."""
     excess: jax.Array
-    """The sum of z^2 - 1 over the others."""
+    """The sum of z^2 - 1 over the other coordinates."""
 
 
 @jitted(static_argnames=("size", "first"))
