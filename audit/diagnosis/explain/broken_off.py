@@ -1,4 +1,4 @@
-"""Exceptions that end a replay: whose they are, and where."""
+"""Exceptions that end a replay: whether the code, this toolkit or a library raised them, and where."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from audit.trials.user_code_errors import empty_batch, large_seed
 
 
 def broken_off(error: Exception) -> Finding:
-    """An exception that ended the replay: what it was, and where it was raised."""
+    """Finding about an exception that ended the replay: what it was, and where it was raised."""
     if refused_by_us(error):
         return not_followed("; ".join((_first_line(error), *getattr(error, "__notes__", ()))))
     at = place_of_error(error)
@@ -36,7 +36,7 @@ def own_error(error: Exception) -> Finding:
 
 
 def why_broken_off(error: Exception, at: Place, what: str = "it could not be followed") -> str:
-    """The same as a clause."""
+    """What an exception was, as a clause."""
     where = "" if at.nearest is None else f" at {spelled(at)}"
     return f"{what}{where}: {type(error).__name__}: {_first_line(error)}"
 
@@ -47,7 +47,7 @@ def _first_line(error: Exception) -> str:
 
 
 def ended(error: Exception) -> Finding:
-    """An exception that ended the replay outside of all operations of the code."""
+    """Finding about an exception that ended the replay outside of all operations of the code."""
     at = place_of_error(error)
     return not_followed(why_ended(error, at if at.own else NOWHERE), Place(at.own))
 

@@ -1,4 +1,4 @@
-"""The door: which tracer follows a mechanism, by what the mechanism says of itself."""
+"""Entry point of explanations: picks the tracer that a mechanism names."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ CLAIM_ALONE = (
 RISK = 1e-4
 """Probability at most of saying of batches with the claim's rate that they always hold the record."""
 MOST_RUNS = 40
-"""That are made to see it."""
+"""Most runs made to see whether every batch holds the record."""
 
 
 @checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stated:
-    """What the code is said to do, as far as it is known."""
+    """What is stated about the code, as far as it is known."""
 
     clip: AboveZero | None = None
     noise_multiplier: AboveZero | None = None
@@ -59,28 +59,28 @@ class Stated:
     """Whether the multiplier is already over what the pair moves, as mu says it, and not over one clipping norm."""
 
     rate: AboveZero | None = None
-    """With which a Poisson batch holds a record, where the claim says so."""
+    """Probability that a Poisson batch holds a record, if the claim states it."""
     steps: int = 1
-    """How many such batches the claim counts."""
+    """Number of Poisson batches that the claim counts."""
     mu_of_all: AboveZero | None = None
-    """What all rounds may cost together, where the claim is a mu."""
+    """What all rounds together may cost, if the claim is a mu."""
     epsilon: AboveZero | None = None
-    """What Laplace noise on one number may cost, where the claim says so."""
+    """What Laplace noise on one number may cost, if the claim states it."""
     of_answers: float | None = None
     """The claim's epsilon at a delta of 0.0001."""
     by_mechanism: AboveZero | None = None
-    """The multiplier stated with the mechanism, where the claim has another."""
+    """The multiplier stated with the mechanism, if the claim has another."""
 
     @property
     def due(self) -> float | None:
-        """The deviation of the noise over what the pair moves, at least."""
+        """Smallest allowed ratio of the noise deviation to what the pair moves."""
         if self.noise_multiplier is None:
             return None
         return self.noise_multiplier / (1.0 if self.of_the_pair else self.reach)
 
     @property
     def runs_that_tell(self) -> int:
-        """How many runs whose first batches all hold the record show that every batch does; 0 where none are made."""
+        """Runs in which the first batch must hold the record to show that every batch does; 0 if none are made."""
         if self.rate is None or self.rate**MOST_RUNS > RISK:
             return 0
         return math.ceil(math.log(RISK) / math.log(self.rate))
@@ -116,7 +116,7 @@ def promised(claim: Claimed) -> float | None:
 
 
 def sampling_rate(claim: Claimed) -> float | None:
-    """With which a claim about Poisson batches takes a record into each of them."""
+    """Probability with which a claim about Poisson batches puts a record into each batch."""
     own = claim.parameters
     if claim.name == "claim_from_history":
         rates = {rate for _, rate, _ in own["history"]}
@@ -159,7 +159,7 @@ def stated_by(
 
 
 def positive(value: Any) -> float | None:
-    """A number above zero, or None."""
+    """The value if it is a number above zero, otherwise None."""
     return float(value) if is_plain(value) and 0 < value < math.inf else None
 
 
@@ -238,7 +238,7 @@ def diagnosed(*stated: Collection[str]) -> str:
 
 
 def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:
-    """The same of a mechanism and of what is known to be stated."""
+    """The replay of a mechanism, given what is stated about it."""
     if step.tracer not in TRACERS:
         why = (
             f"a replay follows JAX and PyTorch, not what {step.name} runs, such as NumPy. {diagnosed(step.parameters)}"
@@ -252,7 +252,7 @@ def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: State
 
 
 def _with_unknown_noise(told: Explanation) -> Explanation:
-    """The same where a deviation is not told: its round is not judged, and nothing is found only if that is said."""
+    """The explanation with a note if a deviation is unknown: its round is not judged."""
     known = [one.is_told(compared=told.stated is not None) for one in told.rounds]
     if all(known):
         return told
@@ -265,7 +265,7 @@ def _with_unknown_noise(told: Explanation) -> Explanation:
 
 
 def blaming_the_claim(told: Explanation, stated: Stated) -> Explanation:
-    """The same where the code has the noise that its mechanism states, and only the claim assumes more."""
+    """The explanation, changed if the noise is as the mechanism states and only the claim assumes more."""
     own, claimed = stated.by_mechanism, stated.noise_multiplier
     if own is None or claimed is None or own >= claimed or not all(one.judged for one in told.rounds):
         return told

@@ -54,7 +54,7 @@ LARGER_BOUND = (
 )
 
 LARGEST_ERROR = 0.1
-"""Of a deviation that is printed."""
+"""Largest relative error of a deviation that is printed."""
 CLOSE = 0.02
 """Relative error below which a multiplier is as stated."""
 CAUSES_OF_TOO_LITTLE_NOISE = frozenset(
@@ -90,7 +90,7 @@ class Round:
     """What one release cost: how far the record moves it, over the deviation of the noise that covers it."""
 
     number: int
-    """Of the round, from 1; tensors that are released in one round are taken together."""
+    """Number of the round, from 1; tensors that are released in one round are taken together."""
     sensitivity: float
     """L2 distance between the two sides where noise meets it, in the units of ``noise_deviation``."""
     noise_deviation: float
@@ -116,7 +116,7 @@ class Round:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Covered:
-    """How much of the code was followed."""
+    """How much of the code a replay followed."""
 
     draws: int = 0
     """Places in the program where random numbers were drawn."""
@@ -161,12 +161,12 @@ class Explanation:
         return all(one.exact and one.judged and abs(one.multiplier / due - 1) < CLOSE for one in self.rounds)
 
     def __str__(self) -> str:
-        """As a terminal shows it."""
+        """The explanation as a terminal shows it."""
         return f"{self.of_this_code}\n{NEVER_SEEN}"
 
     @property
     def of_this_code(self) -> str:
-        """The same without what no replay sees."""
+        """The explanation without the list of what no replay sees."""
         blocks = [f"{found.heading}\n  {found.says}{_at(found.lines)}" for found in self.suspicions]
         if not self.findings:
             blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
@@ -254,7 +254,7 @@ def _estimated(one: Round, compared: bool) -> str:
 
 
 def resized(scale: float) -> str:
-    """How the record was changed: as words after it."""
+    """Words that say how the record was changed."""
     size = abs(scale)
     made = f"made {size:,g} times larger" if size >= 1 else f"made {1 / size:,g} times smaller"
     return f"{made} with the opposite sign" if scale < 0 else made

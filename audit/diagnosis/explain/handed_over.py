@@ -20,7 +20,7 @@ from mechanisms.adapters.watched_calls import calls_told_to
 NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
 SAMPLERS = "torch/utils/data/sampler.py"
-"""The file of PyTorch's whose classes give loaders their batches."""
+"""PyTorch's file with the classes that give loaders their batches."""
 PARTS = re.compile(r"size|micro|chunk|group|part", re.IGNORECASE)
 OPTIMIZERS = "torch/optim/"
 CLIPS = re.compile(r"clip|bound|max_?norm|limit|sensitivity|radius|^c$", re.IGNORECASE)
@@ -32,9 +32,9 @@ class Handing:
     """A call that was given the number: the function's own frame and those of its callers, the user's alone."""
 
     name: str
-    """Of the argument."""
+    """Name of the argument."""
     entered: places.Frame
-    """The first line of the function."""
+    """First line of the function."""
     callers: tuple[places.Frame, ...]
     known: bool
     """Whether the function that calls was given the number, too, or no line here gives it, as with a partial."""
@@ -267,7 +267,7 @@ def _is_default(frame: FrameType, name: str, number: float) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _defaults(path: str) -> dict[tuple[int, str], list[ast.expr]]:
-    """Defaults, by the first line of their function and their argument."""
+    """Default values, by the first line of their function and by argument."""
     found: dict[tuple[int, str], list[ast.expr]] = {}
     for first, _, node in places.spans(path, places.FUNCTIONS):
         given = [*node.args.posonlyargs, *node.args.args]
@@ -281,7 +281,7 @@ def _defaults(path: str) -> dict[tuple[int, str], list[ast.expr]]:
 
 @functools.lru_cache(maxsize=256)
 def _assignments(path: str) -> dict[int, list[tuple[int, tuple[str, Any]]]]:
-    """Of attributes: their lines, names and plain numbers, by the first line of their function."""
+    """Assignments to attributes: lines, names and plain numbers, by the first line of their function."""
     found: dict[int, list[tuple[int, tuple[str, Any]]]] = {}
     for first, _, function in places.spans(path, places.FUNCTIONS):
         for node in ast.walk(function):
@@ -297,7 +297,7 @@ def _assignments(path: str) -> dict[int, list[tuple[int, tuple[str, Any]]]]:
 
 
 INSIDE = "<locals>"
-"""In the name of a function that another one makes."""
+"""Marks a function that another one makes, in its name."""
 
 
 def maker(code: Callable[[], object], place: places.Place) -> places.Place | None:

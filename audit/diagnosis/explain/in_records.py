@@ -1,4 +1,4 @@
-"""What a replay found, as answers that records keep."""
+"""Findings of a replay as answers that records keep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from audit.trials.user_code_errors import contained
 from mechanisms.pairs.neighbours import GradientTable, Neighbours
 
 MOST = 3
-"""Findings that a record keeps: the causes stand first."""
+"""Most findings that a record keeps, causes first."""
 MOST_ENTRIES = 20_000_000
 """Numbers in a dataset above which it is not replayed after a violation."""
 MOST_IN_BRIEF = 2**16

@@ -10,7 +10,7 @@ from audit.diagnosis.explain.sentences import called_at, found, led
 from dpsgd_audit.spelling import counted
 
 EARLIER = "A value that later rounds read"
-"""In place of a leaf's name."""
+"""Words used in place of a leaf's name for a value that later rounds read."""
 
 NONE_LEFT = "whoever subtracts it knows exactly what the record adds"
 

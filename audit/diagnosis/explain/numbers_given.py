@@ -22,9 +22,9 @@ from audit.diagnosis.explain.watched_code import callers, tell_calls
 NEAR = 1e-3
 """Relative difference of numbers that are one, computed in two ways."""
 SAME = 1e-4
-"""The same of a bound that noise is right for."""
+"""Relative difference of two numbers that are one, for a bound that noise is right for."""
 LONG = 0.02
-"""The same of one that the record moves a sum by."""
+"""Relative difference of two numbers that are one, for how far the record moves a sum."""
 MOST_FIELDS = 64
 DEVIATIONS = re.compile(r"sigma|std|dev|scale|noise|multiplier|(^|_)sd(_|$)", re.IGNORECASE)
 BOUNDS = re.compile(r"clip|bound|norm|limit|sensitivity|radius|^c$", re.IGNORECASE)
@@ -307,7 +307,7 @@ def _is_configuration(given: Any) -> bool:
 
 
 def _fields(given: Any) -> list[tuple[str, Any]]:
-    """The fields of a configuration."""
+    """Fields of a configuration."""
     if isinstance(given, dict):
         inside = given
     elif isinstance(given, tuple):

@@ -20,7 +20,7 @@ ENGINE, SAMPLER = "opacus/privacy_engine.py", "opacus/utils/uniform_sampler.py"
 OPTIMIZERS, ADAPTIVE = "opacus/optimizers/", "opacus/optimizers/adaclipoptimizer.py"
 LOSSES = "torch/nn/functional.py"
 SCHEDULERS = "opacus/schedulers/noise_scheduler.py"
-"""Files of libraries whose functions tell it."""
+"""Opacus's file with the functions that change the noise over the steps."""
 Code = Callable[[], object]
 
 
@@ -34,14 +34,14 @@ class Told:
     reads_poisson: bool = False
     """Whether batches of Opacus's sampler are read."""
     reductions: set[str] = dataclasses.field(default_factory=set)
-    """Of the losses."""
+    """Reductions of the losses."""
     skipped: Place = NOWHERE
     """Where the training itself first tells the optimizer that a step is to be skipped."""
     counts_batch: bool = False
     """Whether an adaptive clipping norm is made of the batch's own size."""
 
     def at(self, name: str) -> Place:
-        """The line of an argument."""
+        """Line of an argument."""
         return argument_of(self.call, name, self.given.get(name))
 
 

@@ -11,13 +11,13 @@ from audit.diagnosis.explain.sentences import found as finding
 
 
 def too_often(*, draw: Place, lead: Place, found: float, rate: float) -> Finding:
-    """A rate above the claim's; ``lead`` is where it comes from."""
+    """Finding: a rate above the claim's; ``lead`` is where it comes from."""
     batch = f"The sampler of {spelled(draw)} takes the record with probability {found:.4g}"
     return led(finding(Kind.SAMPLED_OTHERWISE, batch=batch, rate=rate, beside=[draw]), lead)
 
 
 def drawn_once(*, draw: Place, lead: Place, rounds: int, runs: int | None, rate: float) -> Finding:
-    """One draw for the batches of several rounds; ``lead`` is the line that calls for it.
+    """Finding: one draw for the batches of several rounds; ``lead`` is the line that calls for it.
 
     ``runs`` are those in all of which it was so; None where the record's number in that draw alone was changed.
     """
@@ -28,7 +28,7 @@ def drawn_once(*, draw: Place, lead: Place, rounds: int, runs: int | None, rate:
 
 
 def drawn_together(*, draw: Place, runs: int, rate: float) -> Finding:
-    """One number for several records."""
+    """Finding: one random number decides for several records."""
     batch = f"One number, drawn at {spelled(draw)}, takes the record together with others, or none of them, in all "
     return finding(Kind.SAMPLED_OTHERWISE, batch=f"{batch}{runs} runs", rate=rate, beside=[draw])
 

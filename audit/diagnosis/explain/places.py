@@ -16,11 +16,11 @@ from typing import Any
 from audit.trials.library_files import is_library, is_ours
 
 Frame = tuple[str, int]
-"""(path, line)."""
+"""A line of code, as (path, line)."""
 CALLERS = 4
 """Lines that called a function by which one call of it is known."""
 OWN_FRAMES = 3
-"""Frames of the user's that are told of one place."""
+"""Most frames of the user's that are reported for one place."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 CHOOSING = (ast.If, ast.IfExp)
 LEAVING = frozenset(("continue", "break", "return"))
@@ -47,7 +47,7 @@ class Place:
 
 
 NOWHERE = Place(own=())
-"""Where no line is known."""
+"""The place to give if no line is known."""
 
 
 def place(frames: Iterable[Frame], most: int = OWN_FRAMES) -> Place:

@@ -54,7 +54,7 @@ def found(kind: Kind, *, beside: Iterable[Place] = (), **words: object) -> Findi
 
 
 def led(told: Finding, lead: Place) -> Finding:
-    """The same with the line to look at first in front."""
+    """The finding with the line to look at first in front."""
     return dataclasses.replace(told, lines=tuple(dict.fromkeys([*lead.own[:1], *told.lines])))
 
 
@@ -70,7 +70,7 @@ def noise_scale(origin: Place, *, at: Place, draw: Place, what: str) -> Finding:
 
 
 def noise_of_each(draw: Place) -> Finding:
-    """Noise that every record brings along."""
+    """Finding: every record brings noise along."""
     says = (
         f"Noise is drawn at {spelled(draw)} for each record, so the standard deviation of their sum's noise depends on "
         "the number of records. Add noise once, to the sum."
@@ -137,7 +137,7 @@ def due_on_the_pair(stated: float, due: float) -> str:
 
 
 def earlier_rounds(carried: Place, lead: Place = NOWHERE, begun: Place = NOWHERE) -> str:
-    """That a sum holds those of earlier rounds, as momentum of sums without noise does: a clause.
+    """Clause: a sum holds those of earlier rounds, as momentum of sums without noise does.
 
     ``begun`` is where the sum was last begun, if it is one that nobody begins anew.
     """
@@ -147,7 +147,7 @@ def earlier_rounds(carried: Place, lead: Place = NOWHERE, begun: Place = NOWHERE
 
 
 def carried_unseen(carried: Place, runs: int) -> str:
-    """That sums of earlier rounds are carried on, and no run shows what that costs: a clause."""
+    """Clause: sums of earlier rounds are carried on, and no run shows what that costs."""
     return (
         f"{spelled(carried)} adds sums of earlier rounds without their noise to later ones, and the record was in no "
         f"two rounds of {runs} runs: how far it would move them is not known"
@@ -155,7 +155,7 @@ def carried_unseen(carried: Place, runs: int) -> str:
 
 
 def too_far(clip: float | None, *, own: bool = False) -> str:
-    """That the record moves a sum by more than the clipping norm: a clause.
+    """Clause: the record moves a sum by more than the clipping norm.
 
     ``own``: nobody stated it; the code is given it, and its noise is right for it.
     """
@@ -163,12 +163,12 @@ def too_far(clip: float | None, *, own: bool = False) -> str:
 
 
 def others_bounded(at: Place) -> str:
-    """That other tensors are bounded, and this one is not: a clause."""
+    """Clause: other tensors are bounded, and this one is not."""
     return f" (others are bounded at {spelled(at)}, and this one is not)"
 
 
 def held_again(at: Place) -> str:
-    """That batches hold a record more than once: a clause."""
+    """Clause: batches hold a record more than once."""
     return f" (a batch holds a record more than once: {spelled(at)})"
 
 
@@ -364,7 +364,7 @@ def _spoken(origin: Place | str) -> str:
 
 
 def called_at(lead: Place, at: Place) -> str:
-    """That a place was called for by another line: a clause."""
+    """Clause: a place was called for by another line."""
     elsewhere = lead.nearest != at.nearest and lead.nearest in at.own[1:]
     return f" (called at {spelled(lead)})" if elsewhere else ""
 

@@ -12,7 +12,7 @@ from audit.trials.library_files import is_library
 from mechanisms.adapters.watched_calls import calls_told_to, lines_told_to
 
 HOME = os.path.dirname(__file__) + os.sep
-"""Where the code is run once more: whoever called for that is outside of it."""
+"""Folder of the code that runs the user's code again: its callers are outside of that."""
 
 
 def is_theirs(frame: FrameType) -> bool:
@@ -70,7 +70,7 @@ def tell_lines(
 
 
 SAME = 1e-6
-"""Relative difference of numbers that are one."""
+"""Relative difference below which two numbers count as one."""
 MOST_FIELDS = 64
 
 Held = tuple[str, int, str]
@@ -127,17 +127,17 @@ def _holders(frame: FrameType, number: float) -> Iterator[tuple[object, str]]:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it is a number of Python's."""
+    """Whether a value is a number of Python's."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_number(value: Any, number: float, slack: float) -> bool:
-    """Whether it is this one, but for rounding."""
+    """Whether a value equals a number up to rounding."""
     return is_plain(value) and abs(value - number) <= slack * abs(number)
 
 
 MOST_HELD = 4096
-"""Entries of a list that is looked at."""
+"""Most entries of a list that are looked at."""
 
 
 def repeated_at(code: Callable[[], object], index: int) -> Place:

@@ -1,4 +1,4 @@
-"""Where the length of a record is taken wrongly by which it is clipped, from the numbers that its factor is made of."""
+"""Where the length by which a record is clipped is computed wrongly, from the numbers that make its factor."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from audit.diagnosis.explain.places import NOWHERE, Place, function_around, hand
 SLACK = 0.02
 """By which a length, or a factor, may differ from another or exceed a bound: rounding."""
 LENGTHS = re.compile(r"def (?!\w*sq)\w*(norm|length|magnitude)", re.IGNORECASE)
-"""Functions that should not make squares."""
+"""Pattern of functions that should return lengths and not squares."""
 SAME = 1e-4
-"""The same of one number that is computed in two ways."""
+"""Relative difference below which two computations give one number."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _all_of_it(begun: Sequence[Number], length: float) -> bool:
 
 
 def near(one: float, other: float, slack: float = SLACK) -> bool:
-    """Whether two numbers are one, but for rounding."""
+    """Whether two numbers are the same up to rounding."""
     return abs(one - other) <= slack * abs(other)
 
 

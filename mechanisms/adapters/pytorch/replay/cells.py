@@ -19,9 +19,9 @@ EITHER = ("data", "ragged", "summed", "mixed", "bent", "bounded", "copied", "lef
 EITHER += ("changed", "carried", "divided", "stepped", "shared", "drawn", "uneven", "scaled", "released", "opaque")
 """What a storage has of the part that was written, or else of the rest."""
 BESIDE = {"mixed_by": "mixed", "bent_sum": "bent", "each": "bounded", "resized": "bounded", "scale_of": "scaled"}
-"""What goes with some of that."""
+"""Facts that go with another one: when a part of a storage is written, both come from the same side of the merge."""
 ROUNDING = 1e-6
-"""Share of a variance by which two that are the same may differ."""
+"""Relative difference below which two variances count as the same."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Event:
     round: int
     difference: torch.Tensor
     terms: Terms
-    """Its noise as a linear map of independent numbers."""
+    """The release's noise as a linear map of independent numbers."""
     shared: Stack = ()
-    """Where one of them came to stand in several coordinates."""
+    """Where one number of noise came to stand in several coordinates."""
     mixed: Stack = ()
     mixed_by: Stack = ()
     bent: Stack = ()
@@ -61,32 +61,32 @@ class Event:
     uneven: Stack = ()
     weights: tuple[Weight, ...] = ()
     covering: frozenset[int] = frozenset()
-    """Draws of its noise."""
+    """Numbers of the draws that make its noise."""
     choosing: frozenset[int] = frozenset()
-    """Draws that went into what it covers, those of earlier releases among them."""
+    """Numbers of the draws that went into what the noise covers, those of earlier releases among them."""
     moved: bool = False
-    """Whether the record moves it at all."""
+    """Whether the record moves the release at all."""
     standard: torch.Tensor | None = None
-    """Some of the noise, over its deviation."""
+    """A part of the noise, divided by its deviation."""
     result: torch.Tensor | None = None
-    """What was released."""
+    """The released value."""
     consumed: bool = False
     exact: bool = True
     superseded: bool = False
-    """Whether it is only seen as a part of another."""
+    """Whether the release is only seen as a part of another."""
     told: bool = False
     """Whether it is a sum whose records brought their noise along, released where it was told."""
     parts: tuple[Event, ...] = ()
-    """The releases that it is a sum of."""
+    """The releases of which it is a sum."""
 
     @functools.cached_property
     def variance(self) -> torch.Tensor:
-        """Of its noise."""
+        """Variance of the noise."""
         return variance_in(self.terms)
 
     @property
     def leaves(self) -> set[Event]:
-        """The releases that it is made of in the end, or itself."""
+        """The releases of which it is made in the end, or itself."""
         return set().union(*(part.leaves for part in self.parts)) or {self}
 
     @property
@@ -115,9 +115,9 @@ class Cell:
     bends: frozenset[Stack] = frozenset()
     """Every place where data on its way here went through something that is not linear."""
     bounded: Stack = ()
-    """The last of them."""
+    """The last place where data on its way here went through something that is not linear."""
     each: bool = False
-    """Whether that one bounds every coordinate by itself."""
+    """Whether that place bounds every coordinate by itself."""
     resized: tuple[tuple[Stack, float], ...] = ()
     """Where it was multiplied by a number after that, and by which."""
     measured: Stack = ()
@@ -131,11 +131,11 @@ class Cell:
     passed: int = -1
     """The number of the backward pass that made it, if one did."""
     row: int | None = None
-    """Which one is the record's, where that is known."""
+    """Index of the record's row, if known."""
     alone: bool = False
     """Whether it is made of the record alone, and the other side lacks it."""
     numbers: tuple[Number, ...] = ()
-    """Of the record's own that it is made of, if it is made of nothing else."""
+    """Numbers of the record's own from which it is made, if it is made of nothing else."""
     weights: tuple[Weight, ...] = ()
     """By what the record in it was multiplied."""
     left: Stack = ()
@@ -151,7 +151,7 @@ class Cell:
     changed: Stack = ()
     """Where a released value met raw data."""
     round: int = 0
-    """In which records were summed."""
+    """The round in which records were summed."""
     carried: Stack = ()
     """Where a sum of an earlier round was added to a later one."""
     divided: Divided | None = None
@@ -221,7 +221,7 @@ class Memory:
         return None if found is None else found[1]
 
     def put(self, tensor: torch.Tensor, cell: Cell | None) -> None:
-        """Know this of a tensor's memory from now on."""
+        """Set what is known of a tensor's memory."""
         try:
             storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):
@@ -292,12 +292,12 @@ class Operation:
 
     @property
     def cells(self) -> list[Cell]:
-        """Of all that is no constant."""
+        """Cells of all arguments that are not constants."""
         return [cell for _, cell in self.pairs]
 
     @property
     def draws(self) -> frozenset[int]:
-        """All that went into it."""
+        """Numbers of all draws that went into the arguments."""
         return frozenset().union(*(cell.draws for cell in self.cells))
 
     @property
@@ -312,7 +312,7 @@ class Operation:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Releases that it is made of."""
+        """Releases from which the arguments are made."""
         return tuple(dict.fromkeys(event for cell in self.cells for event in cell.events))
 
     def cell(self, part: Any) -> Cell | None:
@@ -324,5 +324,5 @@ class Operation:
         return variance_in(self.terms(part))
 
     def terms(self, part: torch.Tensor) -> Terms:
-        """That noise as a sum of independent numbers."""
+        """The noise of an argument as a sum of independent numbers."""
         return terms_of(self.cell(part), part)

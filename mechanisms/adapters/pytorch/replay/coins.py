@@ -1,4 +1,4 @@
-"""On which side of a limit a drawn number is, where that chooses records: in a Poisson sampler, each one's coin."""
+"""Draws that choose records by a comparison with a limit: in a Poisson sampler, each record's coin."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from mechanisms.adapters.pytorch.replay.results import Cut
 from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 SPOTS = (0.02, 0.5, 0.98)
-"""Shares of the numbers on one side of a limit that are tried."""
+"""Positions tried on one side of a limit, as shares of the numbers there."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """Numbers on one side of the limit."""
+    """The numbers on one side of the limit."""
 
     rate: float
-    """How likely a number is there."""
+    """Probability of a number on this side."""
     tried: tuple[float, ...]
-    """Some of them, the middle one in the middle."""
+    """Some numbers of this side, the middle one in the middle."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Coin:
 
 
 def coin_of(draw: Draw, cut: Cut | None) -> Coin | None:
-    """The coin that a draw is; None where another number decides."""
+    """The coin that a draw tosses; None if another number decides."""
     if draw.rate is not None:
         return Coin(draw, draw.stack, (Side(draw.rate, (1.0,)), Side(1 - draw.rate, (0.0,))))
     if cut is None or cut.sized or cut.limits is None or not cut.limits.numel():

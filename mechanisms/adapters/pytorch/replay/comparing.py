@@ -1,4 +1,4 @@
-"""By how much two runs of a replay differ, what each round costs, and by which names its tensors are told."""
+"""Comparing two runs of a replay: how much they differ, what each round costs, and the names of its tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mechanisms.adapters.pytorch.replay.weights import Weight
 from mechanisms.adapters.same_draws import OF_STEP
 
 OUTPUT_SLACK = 2e-5
-"""Of the largest number of an output: below it a difference is rounding."""
+"""Share of an output's largest number below which a difference is rounding."""
 OF_SUMS = 0.1
 """Rounding of sums of all records, over that of what one record moves."""
 NEAR = 0.02
@@ -41,7 +41,7 @@ def outputs_differ(one: Run, other: Run) -> bool:
 
 
 def releases_differ(one: Run, other: Run) -> bool:
-    """The same of all that noise was added to, too, where both release as often."""
+    """Whether two runs differ in an output, in what noise was added to, or in how often that happened."""
     before, after = one.releases.meetings, other.releases.meetings
     if before.keys() != after.keys() or one.outputs.keys() != other.outputs.keys():
         return True
@@ -171,7 +171,7 @@ def _deviation(event: Event) -> float:
 
 
 def together(names: list[str]) -> str:
-    """The first by its full name, and which others there are, whatever their steps."""
+    """The first name in full, and the other names without their steps."""
     _, *others = dict.fromkeys(name.partition(OF_STEP)[0] for name in names)
     more = [*others[:MOST_NAMED], f"{len(others) - MOST_NAMED} more"] if len(others) > MOST_NAMED else others
     return f"{names[0]} (also {', '.join(more)})" if more else names[0]

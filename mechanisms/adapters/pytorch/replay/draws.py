@@ -21,15 +21,15 @@ CONTINUOUS = frozenset(
     {"normal_", "normal", "randn", "randn_like", "rand", "rand_like", "uniform_", "exponential_", "log_normal_"}
     | {"cauchy_", "geometric_", "poisson", "binomial", "_standard_gamma"}
 )
-"""What noise may be made of."""
+"""Draws of which noise may be made."""
 SELECTING = frozenset(
     {"bernoulli", "bernoulli_", "randperm", "randint", "randint_like", "random_", "multinomial", "native_dropout"}
     | {"_fused_dropout"}
 )
-"""What chooses records or units."""
+"""Draws that choose records or units."""
 DRAWS = CONTINUOUS | SELECTING
 PLACING = frozenset(("randint", "randint_like", "random_", "multinomial"))
-"""What draws places of records, with replacement maybe."""
+"""Draws of places of records, possibly with replacement."""
 UNIFORM = frozenset(("rand", "rand_like", "uniform_"))
 COINS = frozenset(("bernoulli", "bernoulli_"))
 
@@ -43,22 +43,22 @@ class Draw:
 
     number: int
     name: str
-    """Of the operation."""
+    """Name of the drawing operation."""
     slot: Slot
-    """By which every run finds it."""
+    """Slot by which every run finds the draw."""
     stack: Stack
     round: int
-    """In which it was made."""
+    """Round in which it was made."""
     entries: int
-    """How many numbers it gave."""
+    """Number of random numbers that it gave."""
     picks: bool
     """Whether it can choose records: a number for each of them, or places of some."""
     state: int | None
-    """Of the generator before the call; None where it took nothing from one that can be asked."""
+    """State of the generator before the call; None if it drew from no generator that can be asked."""
     seed: int | None = None
-    """That the generator was last given."""
+    """Seed that the generator was last given."""
     seeded: Stack = ()
-    """Where, if that was watched."""
+    """Where the generator was seeded, if that was watched."""
     rate: float | None = None
     """The probability with which it is one for the record, where the call is given that."""
 
@@ -86,7 +86,7 @@ class Bank:
         return slot in self._values
 
     def changed(self, slot: Slot, number: float, place: int | None = None) -> Bank:
-        """The same values, but another number for the record in one of the draws, or for what is in that place."""
+        """The same values, except another number for the record in one draw, or for what is in that place."""
         assert self.place is not None
         copy = self._copy()
         value = copy._values[slot] = self._values[slot].clone()
@@ -94,7 +94,7 @@ class Bank:
         return copy
 
     def scaled(self, factors: Mapping[Slot, float]) -> Bank:
-        """The same values, but those of some draws multiplied."""
+        """The same values, with those of some draws multiplied."""
         copy = self._copy()
         copy._values |= {slot: self._values[slot] * by for slot, by in factors.items() if slot in self._values}
         return copy

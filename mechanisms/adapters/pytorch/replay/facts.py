@@ -22,7 +22,7 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What the releases of one round cost together."""
+    """The cost of all releases of one round together."""
 
     number: int
     scale: float
@@ -31,15 +31,15 @@ class Cost:
     deviation: float
     multiplier: float
     own_deviation: float
-    """Of the one that costs most."""
+    """Noise deviation of the release that costs most."""
     between: tuple[float, float]
-    """The least and the largest deviation of them."""
+    """Smallest and largest noise deviation of the releases."""
     lengths: tuple[float, ...]
-    """How far the record moves each of them."""
+    """How far the record moves each release."""
     largest: tuple[float, int]
-    """How far it moves one coordinate at most, and how many by about as much."""
+    """How far the record moves one coordinate at most, and how many by about as much."""
     top: Event
-    """The one that costs most: its places are told."""
+    """The release that costs most: its places are reported."""
     weights: tuple[Weight, ...] = ()
     """By what the record was multiplied, if that explains how far it moves each of them."""
     shared: Stack = ()
@@ -52,7 +52,7 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Seen:
-    """Everything that the runs showed."""
+    """Everything that the runs of a replay showed."""
 
     facts: tuple[Fact, ...] = ()
     costs: tuple[Cost, ...] = ()

@@ -1,4 +1,4 @@
-"""Releases, or runs, whose noise is made of the same random numbers: they cover less together than each of them."""
+"""Releases, or runs, whose noise shares random numbers: together they cover less than each of them alone."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from mechanisms.adapters.pytorch.replay.storages import side_by_side
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Joint:
-    """Several releases, one after the other."""
+    """Several releases together, one after the other."""
 
     events: Sequence[Event]
     terms: Terms
     blocks: Blocks
-    """Coordinates whose noise depends on one another's."""
+    """Groups of coordinates whose noise is dependent."""
 
     @property
     def moved(self) -> np.ndarray:
@@ -41,7 +41,7 @@ class Joint:
 
     @functools.cached_property
     def bare(self) -> Blocks:
-        """Those of the blocks with a direction without noise: of one release, if the record moves along it.
+        """The blocks with a direction without noise; of one release, only if the record moves along it.
 
         So of sums that are told with the noise of their records: two may be made of one.
         """
@@ -55,7 +55,7 @@ class Joint:
 
 
 def joint(events: Sequence[Event]) -> Joint | None:
-    """What is known of the noise of several releases together; None where that is not known."""
+    """The noise of several releases together; None if it is unknown."""
     terms = side_by_side([event.terms for event in events])
     if terms is None:
         return None
@@ -64,7 +64,7 @@ def joint(events: Sequence[Event]) -> Joint | None:
 
 
 def squared_length(events: Sequence[Event]) -> float | None:
-    """Of what the record moves, in units of the noise; None where coordinates depend on one another in unknown ways.
+    """Squared length of what the record moves, in units of the noise; None if dependences are unknown.
 
     Directions without noise are told elsewhere.
     """
@@ -78,7 +78,7 @@ def squared_length(events: Sequence[Event]) -> float | None:
 
 
 def single(event: Event) -> float:
-    """The same of one release as if its coordinates were independent; those without noise do not count."""
+    """Squared length for one release as if its coordinates were independent; those without noise do not count."""
     there = event.variance > 0
     return float((event.difference.double()[there] ** 2 / event.variance.double()[there]).sum())
 
@@ -94,7 +94,7 @@ def rounds_depend(events: Sequence[Event]) -> bool:
 STATE = " from the same state of its generator"
 AGAIN = " (the same numbers are added more than once)"
 FEWEST = 4
-"""Numbers that must agree before they are called the same draw."""
+"""Numbers that must agree before two draws are called the same."""
 
 
 def reused_states(run: Run) -> list[Fact]:
@@ -145,7 +145,7 @@ def repeated_noise(events: Iterable[Event]) -> list[Fact]:
 
 
 def _too_few(known: Joint) -> list[Fact]:
-    """Directions along which the record moves releases and their noise does not reach."""
+    """Directions in which the record moves releases and their noise does not."""
     owners = [known.owners(block.places) for block in known.bare]
     for first, *others in owners:
         if others:
@@ -160,7 +160,7 @@ def _too_few(known: Joint) -> list[Fact]:
 
 
 def _same_values(events: Iterable[Event]) -> list[Fact]:
-    """The same by the numbers themselves, where nobody knows how they were made."""
+    """The first release whose noise covers another one too, found by values if nobody knows how they were made."""
     known: dict[float, Event] = {}
     for event in events:
         if event.standard is None:
@@ -222,7 +222,7 @@ def same_batches_in_every_run(run: Run, again: Run) -> list[Fact]:
 
 
 def picking(run: Run) -> list[int]:
-    """Draws that choose records, of generators that can be asked."""
+    """Draws that choose records, from generators that can be asked."""
     chosen = sorted(run.choosing | run.releases.choosing)
     return [number for number in chosen if run.draws[number].picks and run.draws[number].state is not None]
 
@@ -253,5 +253,5 @@ def same_draws(run: Run, again: Run) -> bool:
 
 
 def _covering(run: Run) -> list[int]:
-    """Draws of noise that covers the record, of generators that can be asked."""
+    """Draws of noise that covers the record, from generators that can be asked."""
     return [number for number in sorted(run.releases.covering) if run.draws[number].state is not None]

@@ -1,4 +1,4 @@
-"""What one run wrote down of its operations, place by place, and how another run compares."""
+"""What one run wrote down about its operations, place by place, and comparisons with another run."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Ledger:
         self._counts: collections.Counter[Slot] = collections.Counter()
 
     def slot(self, *what: Any) -> Slot:
-        """The next one of this place."""
+        """The next slot of this place."""
         key = (self.phase, *what)
         self._counts[key] += 1
         return (*key, self._counts[key])
@@ -119,7 +119,7 @@ class Ledger:
         self._choose(self.slot(done.where, done.name, "choice"), done.out, rate, done.where)
 
     def compare_rates(self, name: str, args: tuple[Any, ...], out: torch.Tensor, where: Stack) -> None:
-        """The same of a draw that is given the rates."""
+        """Compare the choices of a draw that is given its rates with those of the reference."""
         if name in COINS and out.dim() == 1:
             self._choose(self.slot(where, name, "choice"), out != 0, rate_given(name, args), where)
 
@@ -248,7 +248,7 @@ class Ledger:
             found.mixed, (_, found.mixed_by) = done.where, min(by, default=(0, ()))
 
     def row_of_number(self, done: Operation) -> int | None:
-        """The same of one number: whether the reference has none here."""
+        """The record's row of one number: ``WHOLE`` if the reference has no such number here, otherwise None."""
         slot = self.slot(done.where, done.name, "number")
         if self.reference is None:
             self._rows[slot] = traces.rows(done.out.reshape(1))

@@ -26,18 +26,18 @@ SAME = frozenset(
     {"clone", "detach", "_to_copy", "copy_", "contiguous", "lift_fresh", "alias", "neg", "neg_", "_unsafe_view"}
     | {"squeeze_", "unsqueeze_"}
 )
-"""What leaves the deviation of each element as it is."""
+"""Operations that leave the deviation of each element unchanged."""
 MOVING = frozenset(
     {"cat", "stack", "index_select", "index", "index_put", "index_fill", "gather", "repeat", "flip", "roll"}
     | {"slice_scatter", "select_scatter", "masked_fill", "where", "constant_pad_nd", "expand_copy", "tril", "triu"}
     | {"take_along_dim", "masked_select", "unfold_copy"}
 )
-"""What moves elements and changes none."""
+"""Operations that move elements and change none."""
 NEW = frozenset(
     {"zeros", "ones", "full", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones"}
     | {"new_empty", "new_full", "zero_", "fill_", "new_empty_strided"}
 )
-"""What takes a shape and no value from its input."""
+"""Operations that take a shape and no value from their input."""
 
 
 def drawn(name: str, first: int, shape: Sequence[int]) -> Terms:
@@ -152,7 +152,7 @@ def _without_noise(part: Any) -> Any:
 
 
 def axes_of(args: tuple[Any, ...]) -> list[int]:
-    """Those that a sum or a mean is taken over."""
+    """The axes over which a sum or a mean is taken."""
     summed, *more = args
     axes = more[0] if more and more[0] else range(summed.dim())
     return [axis % summed.dim() for axis in axes]
@@ -206,7 +206,7 @@ STRAIGHT = (
     | noise.MOVING
     | frozenset(("sum", "mean", "view", "index_put_", "index_put", "select_backward", "slice_backward", "cumsum"))
 )
-"""Linear in what they are given."""
+"""Operations that are linear in their arguments."""
 WEIGHING = PRODUCTS | frozenset(
     {"convolution", "convolution_backward", "embedding", "native_layer_norm", "native_group_norm"}
     | {"native_batch_norm", "mul", "div"}
@@ -238,7 +238,7 @@ def bends(done: Operation) -> bool:
 
 
 def multiple(done: Operation) -> float | None:
-    """By which number a tensor is multiplied or divided; of a mean, by how many records it divides.
+    """The number by which a tensor is multiplied or divided; for a mean, the number of records that it divides by.
 
     A number of Python's, or one that was drawn, as the size of a batch is.
     """

@@ -1,4 +1,4 @@
-"""The facts that the runs of one replay show together."""
+"""One replay of PyTorch code: the facts that its runs show together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mechanisms.adapters.pytorch.streams import stream_of
 FACTOR = 50.0
 """How many times larger a record is made."""
 SCALES = (FACTOR**2, FACTOR)
-"""The same where it is made larger twice, in this order."""
+"""Factors of the record if it is made larger twice, in this order."""
 NEGLIGIBLE = 1000.0
 """Noise over what a record moves, above which its size tells nothing of clipping."""
 COMPANY = ((True, True, False), (True, True, True, *[False] * 61))
@@ -134,7 +134,7 @@ class Replay(Runs):
         return self._answer(one, other, told, followed=not foreign)
 
     def sampling(self, runs: int, steps: int) -> tuple[Fact, ...]:
-        """That batches are not as claimed, of which it counts ``steps``.
+        """Facts about batches that are not as claimed; the claim counts ``steps`` of them.
 
         ``runs`` are those that show whether every batch holds the record.
         """
@@ -151,7 +151,7 @@ class Replay(Runs):
         return () if found is None else (found,)
 
     def skipped(self) -> tuple[Fact, ...]:
-        """That a round whose batch is empty gets no noise, after ``seen`` has found nothing."""
+        """The fact that a round with an empty batch gets no noise, after ``seen`` has found nothing."""
         if self._place is None or self._full is None:
             return ()
         noise = {event.draw for event in self._full.releases.events if event.round == 1 and event.moved}

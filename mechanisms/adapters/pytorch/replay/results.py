@@ -1,4 +1,4 @@
-"""What is known of the result of an operation: noise, a release, or something that records reached."""
+"""What becomes known of an operation's result: noise, a release, or something that records reached."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Cut:
 
 
 class Results:
-    """Of one run. ``reference`` is a finished one, on the other dataset."""
+    """The results of one run. ``reference`` is a finished one, on the other dataset."""
 
     def __init__(self, reference: Results | None, place: Place | None):
         self.memory = Memory()

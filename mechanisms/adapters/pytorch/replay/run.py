@@ -23,7 +23,7 @@ from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number
 from mechanisms.adapters.same_draws import OF_STEP
 
 Sway = tuple[float, float]
-"""Factors that numbers get in turns."""
+"""Factors by which numbers are multiplied in turns."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Output:
     value: torch.Tensor
     cell: Cell | None
     terms: Terms
-    """Of its noise."""
+    """Noise of the output."""
 
 
 class Run(Results, TorchDispatchMode):
@@ -78,12 +78,12 @@ class Run(Results, TorchDispatchMode):
         self._reading = 0
 
     def mark(self, dataset: Any) -> None:
-        """This holds the records."""
+        """Note that this dataset holds the records."""
         for tensor in self.reads.mark(dataset):
             self.memory.put(tensor, Cell(data=True))
 
     def tell(self, name: str, tensor: Any) -> None:
-        """The code releases this."""
+        """Note that the code releases this tensor."""
         value = torch.as_tensor(tensor).detach()
         cell = self.memory.get(value)
         terms = terms_of(cell, value)

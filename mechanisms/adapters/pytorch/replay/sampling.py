@@ -28,7 +28,7 @@ RISK = 1e-4
 """Probability at most of saying of Poisson batches that they all have one size."""
 MOST_RUNS = 40
 ORDERING = PLACING | {"randperm"}
-"""The same, or an order of all of them."""
+"""Draws of places of records, or of an order of all of them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Sampler:
         return Fact(kind="sampled_otherwise", stacks={"draw": self.chosen_at(rate)}, words={"found": found})
 
     def _by_two_coins(self, most: float) -> Fact | None:
-        """The same where two numbers of its own decide: on which sides of their limits, and nothing else of them."""
+        """A rate that is too large, if two numbers of the record decide, each only by its side of a limit."""
         coins = [coin_of(draw, self.other.cuts.get(draw.number)) for draw in self._own_pair()]
         one, other = coins if len(coins) == 2 else (None, None)
         if one is None or other is None:

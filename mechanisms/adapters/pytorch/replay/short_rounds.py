@@ -23,7 +23,7 @@ LESS = 1.5
 ABOVE = (1.15, 1.8)
 """Lengths over the bound at which a wrong factor may show."""
 SMALLER = (1 / 2, 1 / 4, 1 / 10, 1 / 20)
-"""The same as factors of a record whose length is not known."""
+"""Factors for a record whose length is unknown."""
 MOST_PARTS = 8
 """Different deviations in one tensor; noise of more is scaled coordinate by coordinate."""
 

@@ -23,7 +23,7 @@ def tensors_among(given: Any) -> list[torch.Tensor]:
 
 
 def elements(tensor: torch.Tensor) -> int:
-    """Of the whole storage that a tensor looks into."""
+    """Number of elements of the whole storage that a tensor looks into."""
     return tensor.untyped_storage().nbytes() // max(1, tensor.element_size())
 
 
@@ -33,17 +33,17 @@ def covers(tensor: torch.Tensor) -> bool:
 
 
 def nothing(*shape: int) -> Terms:
-    """No noise."""
+    """Terms without noise."""
     return Terms(np.zeros((*shape, 1), np.int64), np.zeros((*shape, 1)))
 
 
 def seen(terms: Terms, tensor: torch.Tensor) -> Terms:
-    """The part of a storage's that a tensor looks at."""
+    """The part of a storage's terms that a tensor looks at."""
     return terms.changed(lambda array: _window(array, tensor))
 
 
 def laid(tensor: torch.Tensor, values: Terms, before: Terms | None = None) -> Terms:
-    """A storage's, with these values where the tensor looks, and ``before`` elsewhere.
+    """Terms of a storage with these values where the tensor looks, and ``before`` elsewhere.
 
     What was before a tensor that is all of its storage does not count. Numbers are known if they are so everywhere.
     """
@@ -79,7 +79,7 @@ def side_by_side(parts: Sequence[Terms | None]) -> Terms | None:
 
 
 def variance_in(terms: Terms) -> torch.Tensor:
-    """Of every element; elements whose variances differ by rounding alone have the same."""
+    """Variance of every element; elements whose variances differ only by rounding get the same one."""
     fraction, exponent = np.frexp(terms.variance)
     return torch.as_tensor(np.ldexp(np.round(fraction * 2.0**20) / 2.0**20, exponent), dtype=torch.float32)
 

@@ -36,7 +36,7 @@ class Picture:
 
 
 def picture(tensor: torch.Tensor) -> Picture:
-    """Of one tensor."""
+    """The picture of one tensor."""
     values = tensor.detach().to(torch.float64)
     return Picture(tuple(tensor.shape), float(values.sum()), float(values.abs().sum()))
 
@@ -67,7 +67,7 @@ def _made(length: int, device: torch.device) -> torch.Tensor:
 
 
 def weighed(tensor: torch.Tensor) -> Weighed:
-    """Of one tensor."""
+    """The weighted sums of one tensor."""
     length = len(tensor) if tensor.dim() else 1
     table = tensor.detach().to(torch.float64).reshape(length, tensor.numel() // max(1, length))
     rows, columns = (_weights(length, table.device) for length in table.shape)
@@ -77,7 +77,7 @@ def weighed(tensor: torch.Tensor) -> Weighed:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The same for each row of the first axis."""
+    """Weighted sums of each row of the first axis."""
 
     shape: tuple[int, ...]
     totals: torch.Tensor
@@ -85,7 +85,7 @@ class Rows:
 
 
 def rows(tensor: torch.Tensor) -> Rows:
-    """Of a tensor with a first axis."""
+    """Weighted sums of the rows of a tensor with a first axis."""
     flat = tensor.detach().reshape(len(tensor), -1)
     if flat.dtype in COARSE or flat.dtype == torch.bool:
         flat = flat.float()

@@ -51,7 +51,7 @@ def _noise(run: Run) -> list[Draw]:
 
 
 def _loose(run: Run) -> list[Draw]:
-    """Those that no operation used together with data."""
+    """Draws that no operation used together with data."""
     return [draw for draw in _noise(run) if draw.number not in run.used | run.releases.noise]
 
 

@@ -13,7 +13,7 @@ from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.storages import covers
 
 WHOLE = -1
-"""In place of a row: all of a tensor is the record's, which the other side lacks."""
+"""Row number that means: all of a tensor is the record's, which the other side lacks."""
 MOST_NUMBERS = 1024
 NEAR = 1e-3
 """Relative difference of numbers that are one."""
@@ -50,7 +50,7 @@ class Weight:
     """Its length; not a number where its loss was multiplied, and its gradient has not been computed yet."""
     by: float
     numbers: Numbers
-    """Of which that number was made, in order; it is the last."""
+    """Numbers from which the weight was made, in order; the weight is the last."""
     read: bool = False
     """Whether Python read those numbers, and made of them what it liked."""
 
@@ -94,7 +94,7 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def by_python(done: Any, reads: Sequence[Number]) -> Weight | None:
-    """The same of a number of Python's that was made of such that Python has read."""
+    """Weights that are numbers of Python's, made of numbers that Python has read."""
     adds = done.name.startswith(("add", "sub"))
     factor = done.kwargs.get("alpha") if adds else next((part for part in done.args if is_number(part)), None)
     part = done.args[-1] if adds else done.args[0]
