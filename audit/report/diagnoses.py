@@ -64,17 +64,35 @@ IN_SHORT = {
     "ends": "noise ends too early",
     "told_noise": "too little noise for what moves",
     "still": "coordinates that never vary",
+    f"{LINE}key_used_twice": "random numbers used twice",
+    f"{LINE}randomness_from_data": "randomness depends on the data",
+    f"{LINE}in_every_batch": "the record is in every batch",
+    f"{LINE}sampled_otherwise": "batches are not as claimed",
+    f"{LINE}records_mixed_before_sum": "records mixed before their sum",
+    f"{LINE}clipped_after_sum": "only the sum is clipped",
+    f"{LINE}not_clipped": "the record is not clipped",
+    f"{LINE}noise_scale_from_data": "noise scale depends on the data",
+    f"{LINE}released_without_noise": "a release without noise",
+    f"{LINE}changed_after_release": "raw data change a noisy value",
+    f"{LINE}too_little_noise": "too little noise",
 }
-"""Table text of each question that was answered 'wrong', by its code."""
+"""Text for tables and papers of each answer 'wrong', by its code."""
 
 
 def in_short(record: AuditRecord) -> str:
     """The first suspect in a few words, with its line of code; empty if nothing looks wrong."""
     for answer in record.diagnoses:
         if answer.wrong and not answer.follows:
-            kind = answer.code.removeprefix(LINE).replace("_", " ")
-            return IN_SHORT.get(answer.code, kind) + "".join(f" at {path}:{line}" for path, line in answer.lines[:1])
+            return _fault(answer) + _first_place(answer)
     return ""
+
+
+def _fault(answer: Diagnosis) -> str:
+    return IN_SHORT.get(answer.code, answer.code.removeprefix(LINE).replace("_", " "))
+
+
+def _first_place(answer: Diagnosis) -> str:
+    return "".join(f" at {path}:{line}" for path, line in answer.lines[:1])
 
 
 def heading(record: AuditRecord) -> str:
@@ -147,17 +165,16 @@ def in_prose(record: AuditRecord) -> str:
 
 
 def in_a_paper(record: AuditRecord) -> str:
-    """What looks wrong, for a methods section: without lines of code and possible causes."""
+    """What looks wrong, for a methods section: each fault of the code with its first line, without possible causes."""
     wrong = [answer for answer in record.diagnoses if answer.wrong and not answer.follows]
-    kinds = [answer.code.removeprefix(LINE).replace("_", " ") for answer in wrong if answer.code.startswith(LINE)]
-    found = f"a replay of the code finds: {', '.join(dict.fromkeys(kinds))}"
-    if kinds and record.verdict == "violation":
-        return f"{found}."
-    return (
-        f"{found}; no trial shows it."
-        if kinds
-        else without_causes(in_prose(record) if looks_wrong(record.diagnoses) else "")
-    )
+    faults: dict[str, str] = {}
+    for answer in wrong:
+        if answer.code.startswith(LINE):
+            faults.setdefault(_fault(answer), _first_place(answer))
+    if not faults:
+        return without_causes(in_prose(record) if looks_wrong(record.diagnoses) else "")
+    shown = "" if record.verdict == "violation" else "; no trial shows it"
+    return f"a replay of the code finds: {', '.join(fault + place for fault, place in faults.items())}{shown}."
 
 
 def looks_wrong(diagnoses: tuple[Diagnosis, ...]) -> list[str]:

@@ -12,7 +12,7 @@ from audit.bounds.bounded_numbers import EpsilonAt
 from audit.power.less_noise import in_so_many_runs, sampled, told_in
 from audit.power.power import POWER, noise_at
 from audit.record.record import AuditRecord
-from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries, names_of
+from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries
 from audit.report.ceiling import most_epsilon
 from audit.report.diagnoses import but_for, in_a_paper
 from audit.report.escaping import latex_name, latex_text, visible
@@ -43,48 +43,50 @@ BOUNDS = {
 
 
 def methods(records: tuple[AuditRecord, ...]) -> str:
-    """A paragraph on what was tested, how often, by which bound and at which risk, ready to paste."""
-    every, records = records, tuple(record for record in records if record.ran)
-    last = [*_suspected(records), *_by_name(every)]
-    sure = at_least(1 - sum(record.risk for record in every), ".4g")
-    elsewhere = tuple(record for record in records if record.conditions)
-    records = tuple(record for record in records if not record.conditions)
+    """Paragraphs on what was found, how it was tested, by which bound and at which risk, ready to paste."""
+    ran = tuple(record for record in records if record.ran)
+    verdicts = [*_suspected(ran), *_by_name(records)]
+    if not ran:
+        return " ".join(verdicts)
+    drawn = tuple(record for record in ran if not record.conditions)
+    named = listed([f"``{latex_name(record.name)}''" for record in drawn])
+    sure = at_least(1 - sum(record.risk for record in records), ".4g")
+    audited = [
+        f"We audited {how_many(records, of=f' ({named})')} with dpsgd-audit \\citep{{dpsgdaudit}} "
+        f"(version {latex_text(_version(ran))}).",
+        *_ran_with(drawn),
+        f"All bounds hold together with probability at least ${sure}${but_for(ran)}.",
+        *verdicts,
+        ABSENCE,
+    ]
+    paragraphs = [audited, _drawn(drawn, of_all=drawn == ran), *([each] for each in _elsewhere(ran))]
+    return "\n\n".join(" ".join(sentences) for sentences in paragraphs if sentences)
+
+
+def _drawn(records: tuple[AuditRecord, ...], *, of_all: bool) -> list[str]:
+    """Sentences on the audits whose trials we drew: how many, by which bounds, of which claims, with which power."""
     if not records:
-        tool = f"We used dpsgd-audit \\citep{{dpsgdaudit}} (version {latex_text(_version(elsewhere))})"
-        together = f"All bounds hold together with probability at least ${sure}$."
-        begin = [f"{tool} to audit {how_many(every)}. {together}"] if elsewhere else []
-        return " ".join([*begin, *_elsewhere(elsewhere), *last, *([ABSENCE] if elsewhere else [])])
+        return []
     deltas = sorted({record.report_delta for record in records})
     trials = sorted({record.trials_per_side for record in records})
     scores = sorted({scored_by(record.distinguisher.name) for record in records})
     claims = sorted({formula(record.claim) for record in records})
-    audited = [latex_name(name) for name in names_of(records)]
-    which = f" of {audited[0]}" if len(audited) == 1 else f" ({listed(audited)})"
     how, cited = zip(*(BOUNDS[kind] for kind in sorted({_method(record) for record in records})), strict=True)
     sources = f"\\citep{{{','.join(sorted({key for keys in cited for key in keys}))}}}"
     span = f"{trials[0]:,}" if len(trials) == 1 else f"{trials[0]:,} to {trials[-1]:,}"
     early = any(record.stops_early for record in records)
     relations = "; ".join(sorted({latex_name(differ_by(record)) for record in records}))
-    return " ".join(
-        [
-            f"We audited {how_many(every, of=which)} with dpsgd-audit "
-            f"\\citep{{dpsgdaudit}} (version {latex_text(_version(records))}).",
-            *_ran_with(records),
-            f"For each{' configuration' if elsewhere else ''} we drew {span.replace(',', '{,}')} outputs on each of "
-            f"two neighbouring datasets ({relations}) and scored them by {', '.join(map(latex_name, scores))}.",
-            f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
-            f"counts of false alarms and misses by {' or '.join(how)} {sources}; all of them hold together with "
-            f"probability at least ${sure}${but_for(records)}.",
-            *(["Audits could end early; their bounds hold at every time."] if early else []),
-            f"The claim{' is' if len(claims) == 1 else 's are'} "
-            f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
-            *_power(records),
-            *_changing(records),
-            *_elsewhere(elsewhere),
-            *last,
-            ABSENCE,
-        ]
-    )
+    return [
+        f"For each{'' if of_all else ' configuration'} we drew {span.replace(',', '{,}')} outputs on each of "
+        f"two neighbouring datasets ({relations}) and scored them by {', '.join(map(latex_name, scores))}.",
+        f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
+        f"counts of false alarms and misses by {' or '.join(how)} {sources}.",
+        *(["Audits could end early; their bounds hold at every time."] if early else []),
+        f"The claim{' is' if len(claims) == 1 else 's are'} "
+        f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
+        *_power(records),
+        *_changing(records),
+    ]
 
 
 def _ran_with(records: tuple[AuditRecord, ...]) -> list[str]:
@@ -145,8 +147,14 @@ def _largest(words: str, digits: str, sizes: list[float | None]) -> str:
 
 
 def _elsewhere(records: Sequence[AuditRecord]) -> list[str]:
-    """Audits with trials that we did not draw, and what is vouched for."""
-    return conditions_once(map(_guessed, records), map(_conditions, records))
+    """Paragraphs on audits with trials that we did not draw: the verdicts, then what each user vouches for."""
+    given = [record for record in records if record.conditions]
+    vouching = conditions_once(map(_conditional, given), map(_conditions, given))
+    return [*map(_guessed, given), *vouching]
+
+
+def _conditional(record: AuditRecord) -> str:
+    return f"Conditions of the audit ``{latex_name(record.name)}''. {_conditions(record)}"
 
 
 def _conditions(record: AuditRecord) -> str:
@@ -160,14 +168,14 @@ def _guessed(record: AuditRecord) -> str:
     how, cited = BOUNDS[_method(record)]
     most, why = most_epsilon(record), record.reason.rstrip(".")
     why = what_broke(record) if record.verdict == "violation" else why
-    beyond = "" if most is None else f"; without a single error they would have proven at most ${at_most(most)}$"
+    beyond = "" if most is None else f"; without a single error it would have proven at most ${at_most(most)}$"
     epsilon = record.epsilon(record.report_delta)
     proven = f"$\\varepsilon \\ge {at_least(epsilon)}$" if epsilon > 0 else "no $\\varepsilon$ above $0$"
     return (
-        f"The audit ``{latex_name(record.name)}'' is of {latex_text(counts)}. By {how} \\citep{{{','.join(cited)}}} "
-        f"they prove {proven} at $\\delta = {number(record.report_delta)}${beyond}. "
-        f"{_conditions(record)} The claim is {formula(record.claim)}. "
-        f"Verdict: {latex_text(readable(record.verdict))}; {_in_symbols(why)}."
+        f"The audit ``{latex_name(record.name)}'' is of {latex_text(counts)}. "
+        f"Verdict: {latex_text(readable(record.verdict))}; {_in_symbols(why)}. "
+        f"The claim is {formula(record.claim)}. By {how} \\citep{{{','.join(cited)}}} "
+        f"the audit proves {proven} at $\\delta = {number(record.report_delta)}${beyond}."
     )
 
 

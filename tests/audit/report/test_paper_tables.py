@@ -85,7 +85,7 @@ def test_methods_say_why_audits_are_inconclusive_and_claim_no_epsilon_of_0(seven
     )
     said = methods((first, seven[1], dataclasses.replace(first, name="b"), violation))
     assert r"\varepsilon \ge 0$" not in said
-    assert r"they prove no $\varepsilon$ above $0$ at $\delta = 10^{-5}$" in said
+    assert r"the audit proves no $\varepsilon$ above $0$ at $\delta = 10^{-5}$" in said
     why = "these trials miss half; with the best score 590 trials would be enough"
     assert f"Inconclusive: {first.name}; b ({why})." in said
 
@@ -95,6 +95,6 @@ def test_kinds_of_samples_are_listed_with_commas(seven, violation):
     given = {"claim": guarantees.gaussian(mu=1.0), "risk": 0.05, "delta": 1e-5, "seed": 3}
     scores = audit.from_scores(rng.normal(size=2000), rng.normal(size=2000), **given)
     said = methods((violation, seven[1], record_of_scores(scores)))
-    assert "1 configuration of gaussian_mechanism, 1 training with canaries and 1 set of scores" in said.replace(
+    assert "1 configuration (``half the noise''), 1 training with canaries and 1 set of scores" in said.replace(
         "\\", ""
     )

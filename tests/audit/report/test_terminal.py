@@ -8,8 +8,9 @@ import pytest
 
 import guarantees
 from audit.diagnosis.cause_sentences import QUESTIONS, answer
+from audit.diagnosis.explain.findings import Kind
 from audit.record.derive import claim_part
-from audit.record.diagnosis_answer import Diagnosis
+from audit.record.diagnosis_answer import LINE, Diagnosis
 from audit.report.catalogue import TEXTS, text_report
 from audit.report.diagnoses import IN_SHORT
 from audit.report.formats import markdown
@@ -264,6 +265,7 @@ def test_a_table_says_in_a_few_words_what_looks_wrong_and_has_no_empty_column(vi
 
 def test_every_question_has_a_few_words():
     assert set(QUESTIONS) <= set(IN_SHORT)
+    assert {f"{LINE}{kind}" for kind in Kind} - {f"{LINE}{Kind.NOT_FOLLOWED}"} <= set(IN_SHORT)
     assert max(map(len, IN_SHORT.values())) <= 35
 
 
