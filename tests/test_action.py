@@ -95,7 +95,10 @@ case "$1" in run) exit ${RUN:-0} ;; compare) exit ${COMPARED:-0} ;; explain) exi
         ({"EXPLAIN": "yes", "LOOKED": "1"}, f"run explain {KNOWN}", 1),
         ({"EXPLAIN": "yes", "LOOKED": "4"}, f"run explain {KNOWN}", 0),
         ({"EXPLAIN": "strict", "LOOKED": "4"}, f"run explain {KNOWN}", 4),
-        ({"EXPLAIN": "yes", "RUN": "3", "LOOKED": "1"}, f"run explain {KNOWN}", 3),
+        ({"EXPLAIN": "yes", "RUN": "3", "LOOKED": "1"}, f"run explain {KNOWN}", 1),
+        ({"EXPLAIN": "yes", "RUN": "3", "LOOKED": "4"}, f"run explain {KNOWN}", 3),
+        ({"EXPLAIN": "strict", "RUN": "3", "LOOKED": "4"}, f"run explain {KNOWN}", 3),
+        ({"BASELINE": "b.json", "RUN": "3", "COMPARED": "1"}, "run compare", 1),
         ({"EXPLAIN": "yes", "RUN": "2", "LOOKED": "1"}, f"run explain {LOG}", 2),
         ({"EXPLAIN": "yes", "BASELINE": "b.json", "COMPARED": "1"}, f"run compare explain {KNOWN}", 1),
         ({"BASELINE": "b.json", "RUN": "1", "COMPARED": "4"}, "run compare", 1),
@@ -110,6 +113,17 @@ def test_explain_is_run_where_it_is_asked_for_and_fails_what_the_audits_let_pass
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
     done = audit(tmp_path, **{"SUITE": "s.toml", "PATH": path, **given})
     assert (done.stdout.split(), done.returncode) == (ran.split(), code), done.stderr
+
+
+def test_a_quoted_option_is_one_word_and_a_missing_quotation_mark_is_named(tmp_path):
+    (tmp_path / "dpsgd-audit").write_text('#!/usr/bin/env bash\nprintf "[%s]" "${@:8}"\n')
+    (tmp_path / "dpsgd-audit").chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    done = audit(tmp_path, SUITE="s.toml", PATH=path, OPTIONS="--audit 'mean step' --confidence 0.9 $(touch${IFS}made)")
+    assert "[--audit][mean step][--confidence][0.9][$(touch${IFS}made)]" in done.stdout
+    assert not (tmp_path / "made").exists()
+    done = audit(tmp_path, SUITE="s.toml", PATH=path, OPTIONS="--audit 'mean step")
+    assert (done.returncode, "quotation mark is missing" in done.stderr) == (2, True)
 
 
 def test_tests_are_run_and_an_input_is_no_program(tmp_path):

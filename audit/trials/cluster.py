@@ -285,6 +285,7 @@ class ClusterSource(Source):
     size: int
     """Trials that a worker draws at once."""
     pace: ClassVar[float] = 2.0
+    one_by_one: ClassVar[bool] = True
 
     @property
     def chunk(self) -> int:

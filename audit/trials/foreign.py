@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -52,6 +52,7 @@ class BatchSource(Source):
     drawer: Drawer
     kept: KeptOutputs
     score: Callable[..., jax.Array]
+    one_by_one: ClassVar[bool] = True
 
     @property
     def chunk(self) -> int:

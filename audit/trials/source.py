@@ -124,10 +124,12 @@ class Source(Protocol):
 
     pace: ClassVar[float] = 0.2
     """About how many seconds one count takes, between two reports of progress."""
+    one_by_one: ClassVar[bool] = False
+    """Whether a part of a chunk takes a part of its time; a compiled program takes as long for one trial."""
 
     @property
     def chunk(self) -> int:
-        """Trials drawn at once: fewer take as long."""
+        """Trials drawn at once."""
         ...
 
     def scores(self, start: int, stop: int, drew: DrawListener = ignore_draws) -> np.ndarray:
@@ -264,8 +266,9 @@ class Blocks:
 
     def __init__(self, source: Source, deadline: float | None):
         self._chunk, self._pace, self._deadline = max(1, source.chunk), source.pace, deadline
-        # with a deadline the first block is one trial, to see how long it takes
-        self.size = self._chunk if deadline is None else 1
+        self._least = 1 if source.one_by_one else self._chunk
+        # with a deadline the first block is as short as can be, to see how long it takes
+        self.size = self._chunk if deadline is None else self._least
 
     @property
     def late(self) -> bool:
@@ -280,4 +283,5 @@ class Blocks:
             self.size = max(self._chunk, self.size // 2)
         if self._deadline is not None:
             left = max(0.0, self._deadline - time.monotonic())
-            self.size = max(1, min(self.size, int(left * trials / max(seconds, 1e-9))))
+            pieces = left / max(seconds, 1e-9) * -(-trials // self._least)
+            self.size = max(self._least, min(self.size, self._least * int(pieces)))

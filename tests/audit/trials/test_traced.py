@@ -1,4 +1,6 @@
 import itertools
+import time
+import types
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ import mechanisms
 from audit.trials import cells, traced
 from audit.trials.both_sides import both_sides
 from audit.trials.keys import trial_number
-from audit.trials.source import NonFiniteScoreError, tally
+from audit.trials.source import Blocks, NonFiniteScoreError, tally
 from audit.trials.user_code_errors import MechanismError
 
 KEY = jax.random.key(11)
@@ -109,6 +111,22 @@ def test_a_deadline_ends_both_sides_at_the_same_trial():
     cut = tally(without, with_record, edges=EDGES, trials_per_side=10**6, deadline=0.0)
     assert 0 < cut.trials_per_side < 10**6
     assert cut.without.sum() == cut.with_record.sum() == cut.trials_per_side
+
+
+@pytest.mark.parametrize(("one_by_one", "drawn"), [(False, 64 * 10), (True, 1)])
+def test_what_a_chunk_takes_to_compile_does_not_eat_the_time_that_is_left(monkeypatch, one_by_one, drawn):
+    """The first chunk of ten takes 15 of 17 seconds, and each of the others 0.2: as many as fit are drawn."""
+    clock, total = [0.0], 0
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    blocks = Blocks(types.SimpleNamespace(chunk=64, pace=0.2, one_by_one=one_by_one), 17.0)
+    seconds = 15.0
+    while not blocks.late and total < 10**6:
+        pieces = blocks.size if one_by_one else -(-blocks.size // 64)
+        took = seconds + 0.2 * (pieces - 1)
+        clock[0] += took
+        total, seconds = total + blocks.size, 0.2
+        blocks.took(blocks.size, took)
+    assert drawn <= total <= 64 * 12
 
 
 def test_memory_does_not_grow_with_the_number_of_trials():
