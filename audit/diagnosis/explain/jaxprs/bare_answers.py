@@ -17,6 +17,7 @@ from audit.diagnosis.explain.jaxprs.runs import Program, Run
 from audit.diagnosis.explain.places import frames_of, spelled
 from audit.trials.jaxprs import holds
 from audit.trials.threefry import fold_in
+from guarantees.numerics.rounding import at_least
 from mechanisms.release import is_key
 
 KEY = 5000
@@ -53,7 +54,7 @@ def on_one_side(program: Program, key: jax.Array, run: Run, stated: Stated) -> l
                 says = (
                     f"A number that {spelled(places[0])} releases is {values[number]:.6g} in {counts[number]:,} of "
                     f"{runs:,} runs {where} the record, and in none of as many on the other side: no random choice of "
-                    f"an epsilon up to {most:.4g} covers that."
+                    f"an epsilon up to {at_least(most)} covers that."
                 )
                 return [Finding(kind=Kind.RELEASED_WITHOUT_NOISE, lines=frames_of(places[:1]), says=says)]
     return []
