@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.linalg import lsqr
 
 MOST_TERMS = 2**21
 """Most terms of a map that is followed, to limit memory."""
@@ -23,6 +24,10 @@ ROUNDING = 1e-4
 """Share of a length, measured along some direction, that is rounding."""
 NEGLIGIBLE = 1e-5
 """Share of the largest deviation that is rounding along a direction without noise."""
+UNREACHED = 1e-3
+"""Share of a length that no noise reaches, up to which that is rounding."""
+CONVERGED = 1e-9
+MOST_STEPS = 5000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -291,6 +296,15 @@ def apart(moved: np.ndarray, variance: np.ndarray, blocks: Blocks) -> float:
     for block in blocks if np.all(np.isfinite(moved)) else ():
         single[block.places] = block.apart(moved)
     return float(np.sum(single))
+
+
+def least_change(matrix: Any, moved: np.ndarray) -> float | None:
+    """The length of the least change of the numbers that moves the rows so far; infinite where none does."""
+    found = lsqr(matrix, moved, atol=CONVERGED, btol=CONVERGED, conlim=0, iter_lim=MOST_STEPS)
+    change, stopped, left = found[0], found[1], found[3]
+    if stopped not in (1, 2) or not math.isfinite(left):
+        return None
+    return math.inf if left > UNREACHED * np.linalg.norm(moved) else float(np.linalg.norm(change))
 
 
 def _over(squares: np.ndarray, variances: np.ndarray) -> np.ndarray:

@@ -130,6 +130,8 @@ class Release:
     first: bool
     """Whether no earlier release feeds it."""
     moved: np.ndarray
+    taken: np.ndarray
+    """What it covers, with the record."""
     variance: np.ndarray
     exact: bool
     blocks: Blocks = ()
@@ -200,3 +202,5 @@ class Open:
     releases: tuple[Release, ...]
     coordinates: Terms | None
     """Of those that nobody has seen yet; None where all of them were seen."""
+    among: tuple[Terms, ...] = ()
+    """Those of which this is one, as a draw or data choose."""

@@ -354,7 +354,7 @@ class Lockstep:
         What a draw is for shows when its numbers are used, and who holds the records at the end. The program runs the
         user's Python once more, also with an eye on keys.
         """
-        self.keys.judge(self.meetings.releases, lambda: program.hands)
+        self.keys.judge(self.meetings.releases, lambda: program.hands, self.meetings.together)
         # where nobody reads a record, no draw chooses any
         for draw, rate in self._rates.items() if self._holders else ():
             self.find(rate.told(draw, self._holders, self.counts, program.trace_again))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,37 +15,20 @@ from scipy import sparse
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.facts import Open, Release
 from audit.diagnosis.explain.jaxprs.noise import MOVES, SAME, SUMS, terms_after
+from audit.diagnosis.explain.jaxprs.seen_rows import Source, noise_of, seen_rows, touched
 from audit.diagnosis.explain.jaxprs.value import Value, host
-from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, independent, side_by_side
+from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, independent, least_change, side_by_side
 
 LINEAR = SUMS | MOVES | SAME | {"neg", "mul", "div", "cumsum", "dot_general"}
+KEEPS = SUMS | SAME | {"neg", "mul", "div"}
 AS_THEY_ARE = 1 - 1e-6
 """Share of what releases cost one by one from which on their sum hides nothing of them."""
+SLACK = 0.02
+"""Share by which what noise covers may cost more than two noises would."""
 CANCELS = 1.02
 """Times what coordinates would cost apart from which on their noise is told to cancel along the record."""
 UNTOLD = "it is seen only in sums with others, in more ways than are followed"
 UNSEEN = "the replay was broken off before anybody saw it"
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Source:
-    """Coordinates of a release, or of noise that was added to one later (None)."""
-
-    release: Release | None
-    own_variance: np.ndarray
-    own_terms: Terms | None
-    first: int
-    """Number of its first coordinate."""
-
-    @property
-    def noise(self) -> Terms | None:
-        """Of each, as a map of independent numbers: of its own where no others are known."""
-        release, size = self.release, self.own_variance.size
-        terms = self.own_terms if release is None else release.terms
-        if terms is not None:
-            return Terms(*(array.reshape(size, -1) for array in (terms.numbers, terms.times)))
-        variance = self.own_variance if release is None else release.variance
-        return independent(-self.first - size, (size,), variance.ravel())
 
 
 @dataclasses.dataclass(eq=False)
@@ -56,6 +41,10 @@ class Together:
     """In the order of their coordinates."""
     _known: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
     """Coordinates that are seen by themselves, or follow from what is."""
+    _for_certain: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
+    """Those that are seen other than where a draw or data choose one of several."""
+    _instead: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
+    """Those of which one is chosen, each with the other."""
     _sums: dict[bytes, Terms] = dataclasses.field(default_factory=dict)
     """What is seen of the others, row by row."""
     _passed: list[tuple[np.ndarray, Finding]] = dataclasses.field(default_factory=list)
@@ -67,7 +56,7 @@ class Together:
         if size > MOST_TERMS:
             return Open(releases, None)
         self.sources.append(Source(release, np.broadcast_to(variance, shape), terms, first))
-        self._known = np.concatenate([self._known, np.zeros(size, bool)])
+        self._known, self._for_certain = np.pad([self._known, self._for_certain], ((0, 0), (0, size)))
         return Open(releases, independent(first, shape, 1.0))
 
     def carry(
@@ -78,17 +67,19 @@ class Together:
         if not opened:
             return None
         # sums alone grow from round to round, as weights do
-        drop = self._unseen if name in (*SUMS, "reduce_sum", "cumsum", "dot_general") else lambda whole: whole
+        drop = self._new if name in (*SUMS, "reduce_sum", "cumsum", "dot_general") else lambda whole: whole
         parts = [None if value.open is None else drop(value.open.coordinates) for value in ins]
-        found = None
+        found, among = None, opened[0].among if name in KEEPS and np.shape(out.a) == np.shape(ins[0].a) else ()
+        if name == "select_n":
+            among = self._chosen([value.open for value in ins[1:]])
         if any(part is not None for part in parts):
             found = _carried(name, params, primitive, ins, parts, which, np.shape(out.a))
             if found is None:
-                for part in parts:
-                    self._see(part)
+                for place, part in enumerate(parts):
+                    self._see(part, chosen=name == "select_n" and place > 0)
         if name not in LINEAR:
             return None
-        return Open(tuple(dict.fromkeys(own for one in opened for own in one.releases)), found)
+        return Open(tuple(dict.fromkeys(own for one in opened for own in one.releases)), found, among)
 
     def joined(self, one: Open | None, other: Open) -> Open:
         """The sum of both, of one shape."""
@@ -154,7 +145,67 @@ class Together:
         gone = self._known[coordinates.numbers]
         return coordinates if not gone.any() else coordinates.without(gone)
 
-    def _see(self, coordinates: Terms | None) -> None:
+    def _new(self, coordinates: Terms | None) -> Terms | None:
+        if coordinates is not None:
+            used = coordinates.numbers[coordinates.times != 0]
+            self._for_certain[used] |= self._known[used]
+        return self._unseen(coordinates)
+
+    def _chosen(self, cases: Sequence[Open | None]) -> tuple[Terms, ...]:
+        """Remember which coordinates stand in for one another where one of several cases is chosen: all of them."""
+        parts = [() if one is None else (*one.among, *filter(None, [one.coordinates])) for one in cases]
+        for one, other in itertools.combinations(parts, 2):
+            for pair in itertools.product(one, other):
+                if all(part.times.shape[-1] == 1 for part in pair):
+                    both = (pair[0].times != 0) & (pair[1].times != 0)
+                    self._instead.append((pair[0].numbers[both], pair[1].numbers[both]))
+        return tuple(itertools.chain(*parts))
+
+    def serves_both(self, one: Release, other: Release) -> bool:
+        """Whether the same noise may cover two releases: one alone is seen, or it covers all that both tell."""
+        latest = {source.release: source for source in self.sources}
+        pair = [latest[release] for release in (one, other) if release in latest]
+        if self.broken_off or len(pair) < 2:
+            return False
+        rows, sizes = self._settled(), [source.own_variance.size for source in pair]
+        seen = self._known | (np.diff(rows.tocsc().indptr) > 0)
+        if sizes[0] == sizes[1]:
+            first, second = (source.first + np.arange(sizes[0]) for source in pair)
+            instead = np.zeros(sizes[0], bool)
+            for left, right in self._instead:
+                for these, those in ((left - first[0], right - second[0]), (right - first[0], left - second[0])):
+                    instead[these[(these == those) & (these >= 0) & (these < sizes[0])]] = True
+            instead &= ~(self._for_certain[first] | self._for_certain[second])
+            if np.all(instead | ~(seen[first] & seen[second])):
+                return True
+        return self._covered(rows, pair)
+
+    def _covered(self, rows: Any, pair: Sequence[Source]) -> bool:
+        """Whether shared noise covers all that is seen, and that costs no more than with two noises."""
+        groups = self._groups(rows)
+        group = {groups[self.sources.index(source)] for source in pair}
+        sources = [source for source, own in zip(self.sources, groups, strict=True) if {own} == group]
+        if not sources:
+            return False
+        both = seen_rows(rows, sources, [self._known[source.places] for source in sources])
+        noise, releases = noise_of(both, sources), [source.release for source in sources if source.release is not None]
+        if noise is None or not all(np.all(np.isfinite(one.moved)) for one in releases):
+            return False
+        matrix = noise.over(1 + int(np.max(noise.numbers, initial=0)))
+        moved, taken = np.zeros((2, rows.shape[1]))
+        for source in sources:
+            if source.release is not None:
+                moved[source.places], taken[source.places] = source.release.moved.ravel(), source.release.taken.ravel()
+        least, reached = least_change(matrix, both @ moved), least_change(matrix, both @ taken)
+        apart = math.sqrt(sum(one.cost**2 for one in releases))
+        if least is None or reached is None:
+            return False
+        return math.isfinite(reached) and least <= (1 + SLACK) * apart
+
+    def _see(self, coordinates: Terms | None, *, chosen: bool = False) -> None:
+        if coordinates is not None:
+            used = coordinates.numbers[coordinates.times != 0]
+            self._for_certain[used] |= self._known[used] | (not chosen)
         left = self._unseen(coordinates)
         if left is None:
             return
@@ -190,9 +241,9 @@ class Together:
             groups.setdefault(group, []).append(source)
         for sources in groups.values():
             own = [source.release for source in sources if source.release is not None]
-            seen = [self._known[source.first : source.first + source.own_variance.size] for source in sources]
-            mine = rows[np.flatnonzero(_touched(rows, sources))] if rows.shape[0] else rows
-            if not own or all(part.all() for part in seen):
+            seen = [self._known[source.places] for source in sources]
+            mine = rows[np.flatnonzero(touched(rows, sources))] if rows.shape[0] else rows
+            if not own or (len(sources) == 1 and seen[0].all()):
                 continue
             if not (mine.shape[0] or any(part.any() for part in seen)):
                 if self.broken_off:
@@ -205,15 +256,30 @@ class Together:
         return [charges[number] for number in sorted(charges)]
 
     def _groups(self, rows: Any) -> list[int]:
-        """Sources that are seen in one sum are of one group."""
-        if not rows.shape[0]:
-            return list(range(len(self.sources)))
+        """Sources that are seen in one sum are of one group, and releases that share numbers of noise."""
+        if len(self.sources) < 2:
+            return [0] * len(self.sources)
         sizes = [source.own_variance.size for source in self.sources]
         member = sparse.csr_matrix(
             (np.ones(sum(sizes)), (np.arange(sum(sizes)), np.repeat(np.arange(len(sizes)), sizes)))
         )
-        meets = (abs(rows) @ member).tocsr()
+        meets = sparse.vstack([abs(rows) @ member, self._shared_numbers()]).tocsr()
         return list(sparse.csgraph.connected_components(meets.T @ meets, directed=False)[1])
+
+    def _shared_numbers(self) -> Any:
+        """Numbers of noise by the sources that they stand in, if they are in several that the record moves."""
+        latest = {one.release: place for place, one in enumerate(self.sources) if one.release is not None}
+        draws = collections.Counter(draw for one in latest for draw in one.covering)
+        found = {
+            place: np.unique(one.terms.numbers[one.terms.times != 0])
+            for one, place in latest.items()
+            if one.terms is not None and one.cost and any(draws[draw] > 1 for draw in one.covering)
+        }
+        if len(found) < 2:
+            return sparse.csr_matrix((0, len(self.sources)))
+        numbers, rows = np.unique(np.concatenate(list(found.values())), return_inverse=True)
+        columns = np.repeat(list(found), [own.size for own in found.values()])
+        return sparse.csr_matrix((np.ones(rows.size), (rows, columns)), (numbers.size, len(self.sources)))
 
     def _joint(self, rows: Any, sources: Sequence[Source], seen: Sequence[np.ndarray]) -> list[tuple[Release, Release]]:
         """What several releases cost that are seen in sums: each its share.
@@ -223,11 +289,8 @@ class Together:
         """
         releases = [source.release for source in sources if source.release is not None]
         moving = [one for one in releases if one.cost > 0] or releases[-1:]
-        width = self._known.size
-        single = np.concatenate([source.first + np.flatnonzero(own) for source, own in zip(sources, seen, strict=True)])
-        single_rows = sparse.csr_matrix((np.ones(single.size), (np.arange(single.size), single)), (single.size, width))
-        both = sparse.vstack([single_rows, rows]).tocsr()
-        terms = _noise(both, sources)
+        both = seen_rows(rows, sources, seen)
+        terms = noise_of(both, sources)
         blocks = None if terms is None else () if terms.plain else terms.covariance()
         if terms is None or blocks is None or not all(np.all(np.isfinite(one.moved)) for one in releases):
             return [(one, dataclasses.replace(one, unknown=one.unknown or UNTOLD)) for one in moving]
@@ -261,28 +324,6 @@ class Together:
                 variance = np.full(one.moved.shape, covers)
                 told.append((one, dataclasses.replace(own, variance=variance, blocks=(), **changed)))
         return told
-
-
-def _touched(rows: Any, sources: Sequence[Source]) -> np.ndarray:
-    found = np.zeros(rows.shape[0], bool)
-    for source in sources:
-        own = rows[:, source.first : source.first + source.own_variance.size]
-        found |= np.diff(own.tocsr().indptr) > 0
-    return found
-
-
-def _noise(rows: Any, sources: Sequence[Source]) -> Terms | None:
-    """The noise of each row of a map of coordinates."""
-    known, parts = [], []
-    for source in sources:
-        noise = source.noise
-        if noise is None:
-            return None
-        known.append(noise)
-        parts.append(rows[:, source.first : source.first + source.own_variance.size])
-    numbers = np.unique(np.concatenate([noise.numbers.ravel() for noise in known]))
-    matrix = sum(part @ noise.over(numbers.size, numbers) for part, noise in zip(parts, known, strict=True))
-    return Terms.of_matrix(sparse.csr_matrix(matrix))
 
 
 def _carried(

@@ -12,6 +12,7 @@ import numpy as np
 
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.facts import Release
+from audit.diagnosis.explain.jaxprs.joint_releases import Together
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_pairs import Pair, used_twice
 from audit.diagnosis.explain.jaxprs.key_words import is_key
@@ -65,7 +66,7 @@ class Keys:
     """Keys that were drawn from and split, too."""
     _from: dict[bytes, bytes] = dataclasses.field(default_factory=dict)
     """The key that each was derived from."""
-    _same_noise: list[tuple[Pair, frozenset[int], frozenset[int]]] = dataclasses.field(default_factory=list)
+    _same_noise: list[tuple[Pair, Release, Release]] = dataclasses.field(default_factory=list)
     _too_few: list[tuple[Finding, str, frozenset[int]]] = dataclasses.field(default_factory=list)
     _numbers: dict[tuple[bytes, str, int], int] = dataclasses.field(default_factory=dict)
     """The first of the independent numbers that a function draws from a key."""
@@ -113,8 +114,8 @@ class Keys:
             for before in self._uses.get(words, ())[:1]:
                 self._serves_twice(words, self.draws[before].at, place, (self.draws[before].chooses, False))
 
-    def same_noise(self, pair: Pair, one: frozenset[int], other: frozenset[int]) -> None:
-        """Remember two releases whose noise is the same, by the draws that it is made of."""
+    def same_noise(self, pair: Pair, one: Release, other: Release) -> None:
+        """Remember two releases whose noise is the same."""
         self._same_noise.append((pair, one, other))
 
     def too_few(self, finding: Finding, how: str, covering: frozenset[int]) -> None:
@@ -137,10 +138,10 @@ class Keys:
         numbers = np.asarray(first)[:, None] + np.arange(numbers.shape[1])
         return Terms(numbers.reshape(fresh.numbers.shape), fresh.times)
 
-    def judge(self, releases: Sequence[Release], hands: Callable[[], Hands]) -> None:
+    def judge(self, releases: Sequence[Release], hands: Callable[[], Hands], seen: Together) -> None:
         """Say which keys served twice, now that it is known what each draw was for.
 
-        ``hands`` watches the user's Python: it shows who handed the key out.
+        ``hands`` watches the user's Python: it shows who handed the key out. ``seen`` knows what the output shows.
         """
         covering = frozenset().union(*(release.covering for release in releases))
         choosing = frozenset().union(*(release.choosing for release in releases)) - covering
@@ -149,9 +150,13 @@ class Keys:
         for words, pair in self._both.items():
             if self._children_are_drawn_from(words, unused) and not self._follows(words, told):
                 self._tell(pair, words, told, hands)
+        named: set[int] = set()
         for pair, one, other in self._same_noise:
-            uses = self._uses.items()
-            shared = [words for words, numbers in uses if one.intersection(numbers) and other.intersection(numbers)]
+            if id(other) in named or seen.serves_both(one, other):
+                continue
+            named.add(id(other))
+            uses, covers = self._uses.items(), (one.covering, other.covering)
+            shared = [words for words, numbers in uses if all(own.intersection(numbers) for own in covers)]
             if not shared or not all(self._follows(words, told) for words in shared):
                 self._tell(pair, shared[0] if shared else None, told, hands)
         for finding, how, covering in self._too_few:

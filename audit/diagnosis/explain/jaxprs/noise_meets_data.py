@@ -56,7 +56,7 @@ class Meetings:
     """All places of one run where noise met data."""
 
     find: Callable[[Finding], None]
-    same_noise: Callable[[Pair, frozenset[int], frozenset[int]], None]
+    same_noise: Callable[[Pair, Release, Release], None]
     too_few: Callable[[Finding, str, frozenset[int]], None]
     readers: set[Reader] = dataclasses.field(default_factory=set)
     """Functions of the user's that were running while records were read."""
@@ -181,7 +181,7 @@ class Meetings:
         # what one side alone adds is no difference of its own
         moved = -host(data.b).astype(np.float64) if self.larger_alone else _difference(data)
         if np.any(moved):
-            release.moved = release.moved + moved
+            release.moved, release.taken = release.moved + moved, release.taken + host(data.b)
             for name in LATEST:
                 setattr(release, name, getattr(data, name))
         if data.mixed is not None and data.differs:
@@ -216,11 +216,11 @@ class Meetings:
         if (again := self._again(signed, data, noise, (*path, 1 + data.released))) is not None:
             opened = self.together.joined(before, again)
             return Value(a=out.a, b=out.a, at=at, random=True, released=1 + data.released, open=opened)
-        terms = None if noise.terms is None else noise.terms.scaled(np.ones(shape))
+        terms = None if noise.terms is None else noise.terms.scaled(np.full(shape, -1.0 if noise is minus else 1.0))
         depends = terms is not None and (noise.repeated is not None or drawn.size < moved.size)
         blocks = terms.covariance() if terms is not None and depends else ()
         # a direction that neither this record nor the others take, as where all are centred, needs no noise
-        taken = moved, np.broadcast_to(host(data.b).astype(np.float64), shape)
+        taken = signed[1], (-1.0 if data is minus else 1.0) * np.broadcast_to(host(data.b).astype(np.float64), shape)
         without = max(lacking(bare(one, blocks or ())) for one in taken)
         correlated = noise.correlated or blocks is None or np.iscomplexobj(out.a)
         release = Release(
@@ -228,7 +228,8 @@ class Meetings:
             draw=draw,
             round=(*path, 1 + data.released),
             first=data.released == 0,
-            moved=moved,
+            moved=taken[0],
+            taken=taken[1],
             variance=np.broadcast_to(variance, shape),
             exact=known and not noise.guessed,
             blocks=() if without else blocks or (),
@@ -297,8 +298,7 @@ class Meetings:
                 how = "" if len(set(numbers)) == 1 else f"rounds {numbers[0]} and {numbers[1]}"
                 added = release.at if other.covering & release.covering else None
                 pair = Pair(first=other.draw, second=release.draw, how=how, copied=noise.copied, added=added)
-                self.same_noise(pair, other.covering, release.covering)
-                break
+                self.same_noise(pair, other, release)
         self._drawn.append((drawn, release))
 
     def out_of_line(self, at: Place) -> None:

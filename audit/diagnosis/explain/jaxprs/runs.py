@@ -273,9 +273,9 @@ def run_once(
         first = scale == whole == 1.0 and not others_apart
         if first and lockstep.lined_up is not None and not _places_do_not_matter(program, arguments, outs):
             lockstep.meetings.out_of_line(lockstep.lined_up)
-    lockstep.judge_keys(program)
     for out in outs:
         lockstep.meetings.together.see(out.open)
+    lockstep.judge_keys(program)
     for finding in lockstep.meetings.together.seen_too_early():
         lockstep.find(finding)
     for name, out in zip(program.names, outs, strict=True):

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import lsqr
 
 from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Finding
@@ -22,13 +21,9 @@ from audit.diagnosis.explain.jaxprs.runs import Program, Run
 from audit.diagnosis.explain.missing_noise import shown_too
 from audit.diagnosis.explain.places import spelled
 from audit.diagnosis.explain.sentences import not_followed
-from mechanisms.adapters.noise_terms import Terms
+from mechanisms.adapters.noise_terms import Terms, least_change
 
 UNFOLLOWED = "noise that covers a release reaches the output in another way, too, which is not followed"
-ROUNDING = 1e-3
-"""Share of what the record moves that no noise reaches, up to which that is rounding."""
-CONVERGED = 1e-9
-MOST_STEPS = 5000
 
 
 def noise_beside(program: Program, run: Run, stated: Stated) -> list[Finding]:
@@ -93,17 +88,8 @@ def _given_all(run: Run, releases: Sequence[Release]) -> tuple[float | None, boo
     own = sparse.vstack([one.over(numbers.size, numbers) for one in noise if one is not None])
     beside = sparse.vstack(alone).tocsr()
     bare = (np.diff(rows.indptr) == 0) & (np.diff(beside.indptr) > 0)
-    return _least(rows @ own + beside, rows @ moved), bool(bare.any())
+    return least_change(rows @ own + beside, rows @ moved), bool(bare.any())
 
 
 def _matrix(terms: Terms | None, size: int, numbers: np.ndarray) -> Any:
     return sparse.csr_matrix((size, numbers.size)) if terms is None else terms.over(numbers.size, numbers)
-
-
-def _least(matrix: Any, moved: np.ndarray) -> float | None:
-    """The length of the least change of the numbers that moves the rows so far; infinite where none does."""
-    found = lsqr(matrix, moved, atol=CONVERGED, btol=CONVERGED, conlim=0, iter_lim=MOST_STEPS)
-    change, stopped, left = found[0], found[1], found[3]
-    if stopped not in (1, 2) or not math.isfinite(left):
-        return None
-    return math.inf if left > ROUNDING * np.linalg.norm(moved) else float(np.linalg.norm(change))
