@@ -97,7 +97,9 @@ def judge(
     needed = [critical(judge_of_claim, each) for each in guesses]
     power = max(0.0 if v is None else _power(each, v, chance) for v, each in zip(needed, guesses, strict=True))
     claimed = claim.epsilon_range(max(delta, claim.law.smallest_delta)).promised
-    leak = f"a training that lets each guess be right with probability {chance:.4g}"
+    # as many digits as tell it from 1
+    digits = max(4, 1 - math.floor(math.log10(1 - chance))) if chance < 1 else 4
+    leak = f"a training that lets each guess be right with probability {chance:.{digits}g}"
     if chance < 1:
         leak += f" (randomised response with epsilon {logit(chance):.3g}, where {at_most(claimed)} is claimed)"
     # never rounded up: .996 is not 1

@@ -67,7 +67,7 @@ class OneRunPlan:
     """In words, the too small noise that is found in 8 of 10 runs; "" if there is none."""
 
     def __str__(self) -> str:
-        claimed = "not known" if self.claimed is None else f"{self.claimed:.2f}"
+        claimed = "not known" if self.claimed is None else at_most(self.claimed)
         return (
             f"One training with {self.canaries:,} canaries that leak all that is claimed (epsilon {claimed} "
             f"at delta {self.delta:g}): at risk {self.risk:g} expect to prove an epsilon of about {self.expected:.2f}; "

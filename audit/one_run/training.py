@@ -131,7 +131,10 @@ def _moved(steps: Iterable[ArrayLike]) -> np.ndarray:
 
 def _known(canaries: CoordinateCanaries, steps: int) -> dict[str, str]:
     """What the auditor saw and, if ``canaries.batches`` drew the batches, how they were sampled."""
-    known = {"auditor_saw": f"the noisy sum of every update ({steps:,} in all) in the coordinates of the canaries"}
+    known = {
+        "auditor_saw": f"the noisy sum of every update ({steps:,} in all) in the coordinates of the canaries",
+        "weights": f"{canaries.size:,}",
+    }
     if len(canaries.drawn) == steps:
         rate = f"at rate {canaries.rate:g}" if canaries.rate < 1 else "that hold every canary that is in"
         known["sampler"] = f"Poisson batches {rate}, drawn by canaries.batches; of other records it is not known"

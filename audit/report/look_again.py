@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from audit.one_run.result import room_for_canaries
 from audit.record.diagnosis_answer import CONSTANT
 from audit.record.record import AuditRecord, ClaimPart
 from audit.report.durations import duration
@@ -29,7 +30,8 @@ def look_again(records: Sequence[AuditRecord]) -> str:
         return "More trials would not help: use another score, or other thresholds."
     needed, look = max(record.trials_needed or 0 for record in records), max(record.look for record in records)
     if all(record.one_run is not None for record in records):
-        return "Train again with more canaries, and state the risk of both trainings."
+        rooms = dict.fromkeys(room_for_canaries(record.environment) for record in records)
+        return f"Train again with more canaries, and state the risk of both trainings.{''.join(rooms)}"
     if any(record.scores is not None for record in records):
         return f"Draw {f'about {needed:,}' if needed else 'more'} new trials and judge those alone: {ALONE}"
     curve = MORE_DELTAS if any(_single(record.claim) for record in records) else ""

@@ -289,6 +289,9 @@ def test_power_is_never_rounded_up_and_a_leak_is_missed_only_where_it_mostly_is(
     assert re.search(r"only; about [0-9,]+ canaries would be enough", power[150][0])
     assert power[150][1] == "inconclusive"
     assert "with power 0.99." in power[700][0]
+    certain = guarantees.epsilon_delta(epsilon=6.74, delta=0.0)
+    told = audit.one_run(rng.random(4000), rng.random(4000) < 0.5, risk=0.05, claim=certain, guesses=[(1500, 1500)])
+    assert "right with probability 0.999959 (randomised response with epsilon 10.1" in told.judgement.reason
 
 
 @pytest.mark.parametrize("pair", [(200, 200), (150, 150), (190, 0)])

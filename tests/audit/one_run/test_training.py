@@ -10,7 +10,9 @@ from checks import assert_rate_at_most
 import audit
 import guarantees
 from audit.one_run.training import AnotherClipWarning
+from audit.record.of_one_run import as_record
 from audit.report.figures import drawn, overview
+from audit.report.look_again import look_again
 from audit.report.statement import model_card
 from mechanisms.pairs.coordinate_canaries import CHUNK, coordinate_canaries
 
@@ -98,6 +100,19 @@ def test_a_training_that_keeps_its_claim_is_not_accused_and_one_with_a_third_of_
     )
     assert_rate_at_most(accused, 8, 0.05)
     assert audit.one_training(numpy_training(NOISE / 3), **setting).verdict == "violation"
+
+
+def test_advice_on_more_canaries_says_how_many_have_room():
+    """'About 2,500 canaries would be enough', of a model with 1,316 weights."""
+    given = {"weights": WEIGHTS, "places": 60, "noise_multiplier": NOISE, "claim": guarantees.gaussian(mu=1.0)}
+    found = audit.one_training(numpy_training(NOISE), **given)
+    room = "Each guessed canary needs a weight of its own, and the model has 600."
+    assert found.verdict == "inconclusive"
+    assert " canaries would be enough" in found.reason
+    assert found.reason.endswith(f". {room}")
+    record = as_record(found)
+    assert look_again([record]).endswith(room)
+    assert room not in record.reason, "verify computes it again from the guesses"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
