@@ -21,6 +21,8 @@ MOST_COMPARED = 500
 """Most trials whose noise is compared pairwise."""
 PILE = 0.1
 """Share of the releases of each side from which on equal lengths are no chance."""
+CLOSE = 0.05
+"""Share by which the noise may miss the stated one without a word on divisors."""
 SAME_LENGTH = 1e-5
 """Relative difference of lengths up to which they differ by rounding."""
 
@@ -40,6 +42,8 @@ def noise_scale(noise: Noise, stated: Stated, *, side: str, risk: float) -> Diag
         stated_noise = f"the stated {due:.4g} (clip times noise multiplier over the divisor)"
     times = found * (stated.divisor or 1.0) / stated.deviation
     versus = "there is none" if found == 0 else f"{times:.4g} times {stated_noise}"
+    if stated.divisor is None and 0 < times < 1 - CLOSE:
+        versus += f", as in a release that is divided by {1 / times:.3g}"
     return Diagnosis(
         code=f"scale_{side}",
         question=f"noise scale, side '{side}'",

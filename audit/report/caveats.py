@@ -139,20 +139,21 @@ OF_GRADIENTS = ("gradient_canary", "worst_case_pair")
 FEW_OTHERS = 4
 OF_BATCHES = ("sampler", "batches", "rounds")
 """Parameters that say how records are divided among batches, as claims about shuffled batches have them."""
-IN_JAX = "in JAX: gradient_canaries(weights).pair(data, relation=..., others='zero')"
+IN_JAX = " (gradient_canaries(weights).pair(data, relation=..., others='zero'))"
+"""How to make such a pair where the audited code is JAX."""
 SECOND_PAIR = (
     "The other records have gradients too, and who joins the batch hides what one record does. Next, audit one or two "
-    "records and a new one whose gradient points the other way and is many times longer (docs/own-pair.md), or a "
-    f"canary among others whose gradients are zero ({IN_JAX})."
+    "records and a new one whose gradient points the other way and is many times longer, or a canary "
+    "among others whose gradients are zero{}."
 )
 
 
 SILENT_PAIR = (
-    f"Next, audit the same record among others whose gradients are zero (docs/own-pair.md; {IN_JAX}): the sum varies "
+    "Next, audit the same record among others whose gradients are zero{}: the sum varies "
     "with which of these others join the batch, and that can hide missing noise."
 )
 OPPOSED_PAIR = (
-    "Next, audit the same record among others whose gradients point the other way (docs/own-pair.md): among zero ones "
+    "Next, audit the same record among others whose gradients point the other way: among zero ones "
     "a clipped sum and a division by the batch's size do not show."
 )
 
@@ -162,14 +163,15 @@ def second_pair(record: AuditRecord) -> str:
     pair, promised = record.neighbours, sampled(record.claim)
     if record.verdict != "no_violation_found" or pair.name not in (*OF_DATA, *OF_GRADIENTS):
         return ""
+    in_jax = "" if "torch" in record.environment or "function" in record.mechanism.parameters else IN_JAX
     if pair.name in OF_DATA and pair.parameters.get("records", 0) > FEW_OTHERS:
-        return SECOND_PAIR if _in_batches(record) else ""
+        return SECOND_PAIR.format(in_jax) if _in_batches(record) else ""
     if promised is None or promised.rate >= 1 or record.mechanism.name in {*MECHANISMS, *COLLAPSED}:
         return ""
     lengths = record.gradient_lengths
     silent = pair.parameters.get("others") == "zero" or not pair.parameters.get("records", 1)
     silent = silent or (lengths is not None and max(lengths.others, default=0.0) == 0)
-    return OPPOSED_PAIR if silent else SILENT_PAIR
+    return OPPOSED_PAIR if silent else SILENT_PAIR.format(in_jax)
 
 
 def _in_batches(record: AuditRecord) -> bool:

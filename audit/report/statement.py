@@ -180,13 +180,21 @@ def model_card(records: tuple[AuditRecord, ...], *, title: str) -> str:
     """Markdown with the fields that guides for reporting differential privacy ask for, audit by audit."""
     parts = [f"## Differential privacy: {markdown_text(title)}"]
     if len(records) > 1:
-        parts += ["", markdown_text(_together(records))]
+        parts += ["", "| audit | verdict | epsilon proven | epsilon promised |", "|---|---|---|---|"]
+        parts += [_row(record) for record in map(shown, records)]
     for record in map(shown, records):
         rows = [f"| {name} | {markdown_text(value)} |" for name, value in _fields(record).items()]
         parts += ["", f"### {markdown_text(record.name)}", "", "| field | value |", "|---|---|", *rows]
     missed = expected_not_found(tuple(map(shown, records)))
     parts += ["", markdown_text(missed)] if missed else []
     return "\n".join([*parts, "", ABSENCE, ""])
+
+
+def _row(record: AuditRecord) -> str:
+    """The answer of one audit in the card's first table."""
+    proven = f"at least {at_least(record.epsilon(record.report_delta))}" if record.ran else "-"
+    cells = (record.name, readable(record.verdict), proven, record.claim.epsilon_at(record.report_delta))
+    return f"| {' | '.join(map(markdown_text, cells))} |"
 
 
 def _fields(record: AuditRecord) -> Mapping[str, str]:

@@ -335,8 +335,8 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
     unrun = [repr(record.name) for record in surprises if not record.ran]
     if broken:
         names = listed([repr(record.name) for record in broken], most=3)
-        suspected = [repr(record.name) for record in broken if suspects(record.diagnoses)]
-        which = f" in {listed(suspected, most=3)}" if len(suspected) < len(broken) else ""
+        suspected = [record for record in broken if suspects(record.diagnoses)]
+        which = f" in {len(suspected)} of them" if len(suspected) < len(broken) else ""
         where = f"; see what looks wrong{which}." if suspected else "."
         close = [repr(record.name) for record in broken if close_call(record)]
         whose = f" of {listed(close, most=3)}" if len(close) < len(broken) else ""
@@ -359,13 +359,15 @@ def _to_do_besides(records: tuple[AuditRecord, ...]) -> str:
     known = sum(record.verdict == "violation" for record in records)
     if known:
         return f"Nothing: this suite expects {'the violation' if known == 1 else f'all {known} violations'}."
+    called = all(record.suite is None and record.expect == "no_violation_found" for record in records)
+    nothing = f"Nothing: {'no violation was found' if called else 'every verdict is as expected'}."
     if all(record.conditions for record in records):
-        return "Nothing: every verdict is as expected."
+        return nothing
     kept = "audit" if all(record.suite is None for record in records) else "suite"
     for record in records:
         if record.verdict == "no_violation_found" and _of_the_user(record):
-            return f"Nothing: every verdict is as expected. Keep the {kept} in CI, and let {_replay(record)}."
-    return f"Nothing: every verdict is as expected. Keep the {kept} in CI to catch a change that leaks."
+            return f"{nothing} Keep the {kept} in CI, and let {_replay(record)}."
+    return f"{nothing} Keep the {kept} in CI to catch a change that leaks."
 
 
 def _to_look_at(records: tuple[AuditRecord, ...]) -> str:

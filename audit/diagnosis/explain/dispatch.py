@@ -234,7 +234,7 @@ def diagnosed(*stated: Collection[str]) -> str:
     words = {"clip": "clip=", "noise_multiplier": "noise_multiplier=", "gradients": GRADIENTS}
     left = " and ".join(told for word, told in words.items() if any(word not in each for each in stated))
     more = f", and more of DP-SGD if you state {left}" if left else ""
-    return f"`run` diagnoses its outputs after a violation{more}"
+    return f"`run` diagnoses its outputs{more}"
 
 
 def replayed(step: Any, neighbours: Neighbours, *, key: jax.Array, stated: Stated) -> Explanation:

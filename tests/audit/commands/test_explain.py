@@ -152,14 +152,17 @@ mechanism = { kind = "command_step", command = ["no-such-program"] }
     assert cli.main(["explain", "suite.toml"]) == 4
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("another, third: not followed, because a command_step runs in its own process")
-    assert "a violation, and more of DP-SGD if you state clip= and noise_multiplier= and gradients= (where" in line
+    assert (
+        "diagnoses its outputs, and more of DP-SGD if you state clip= and noise_multiplier= and gradients= (where"
+        in line
+    )
     # what both state already is not asked for again
     own = program.replace("] }", "], clip = 1.0, noise_multiplier = 1.0 }")
     suite = SUITE.partition("[[audit]]")[0] + own + own.replace("another", "third")
     (folder / "suite.toml").write_text(suite)
     assert cli.main(["explain", "suite.toml"]) == 4
     (line,) = capsys.readouterr().out.splitlines()
-    assert "`run` diagnoses its outputs after a violation, and more of DP-SGD if you state gradients= (where" in line
+    assert "`run` diagnoses its outputs, and more of DP-SGD if you state gradients= (where" in line
 
 
 def test_lines_that_a_run_has_named_are_told_again_without_a_replay(folder, record, monkeypatch, capsys):

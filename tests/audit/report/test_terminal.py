@@ -57,6 +57,9 @@ def test_who_joins_the_batch_is_said_where_some_records_do(violation, name, sett
         )
         assert ("a new one whose gradient points the other way" in remedy(own)) == sampled
         assert any(line.startswith("  next:    ") for line in record_lines(own)) == sampled
+        assert ("gradient_canaries(" in "".join(record_lines(own))) == sampled
+        torch = dataclasses.replace(own, environment={**own.environment, "torch": "2.15.0"})
+        assert "gradient_canaries(" not in "".join(record_lines(torch)), "advice for JAX alone"
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
