@@ -182,6 +182,52 @@ def test_noise_that_is_added_twice_to_the_same_data_covers_both(added, kinds):
     assert "measures" not in str(found)
 
 
+def drawn(key, like):
+    return jax.random.normal(key, like.shape)
+
+
+AGAIN = [Kind.KEY_USED_TWICE, Kind.TOO_LITTLE_NOISE]
+
+
+@pytest.mark.parametrize(
+    ("released", "kinds"),
+    [
+        (lambda key, total: (total + drawn(key, total), total / 8 + drawn(key, total) / 8), []),
+        (lambda key, total: [times * (total + drawn(key, total)) for times in (1, 2, 3)], []),
+        (lambda key, total: [times * total + times * drawn(key, total) for times in (1, 2, 3)], []),
+        (lambda key, total: (total + drawn(key, total), total / 8 + drawn(key, total) / 4), AGAIN),
+        (lambda key, total: (total + drawn(key, total), 2 * total + drawn(key, total)), AGAIN),
+        (lambda key, total: (total + drawn(key, total), total[::-1] + drawn(key, total)), AGAIN),
+        (lambda key, total: (*[total + drawn(key, total)] * 2, jax.random.normal(key, (4,))), AGAIN[:1]),
+        (lambda key, total: [part + drawn(key, part) for part in jnp.split(total, 2)], AGAIN[:1]),
+    ],
+)
+def test_a_key_that_gives_the_same_release_again_in_other_units_is_no_fault(released, kinds):
+    def step(key, rows):
+        return released(key, clipped(rows).sum(0))
+
+    same = np.tile(ROWS[:, :2], (1, 2))
+    for rows in (ROWS, same):
+        found = explain(step, mechanisms.pair(rows[:-1], rows), key=KEY, clip=1.0, noise_multiplier=1.0)
+        assert [one.kind for one in found.findings][: len(kinds) or None] == kinds
+
+
+@pytest.mark.parametrize("pair", [mechanisms.pair(ROWS[:-1], ROWS), mechanisms.zero_out(ROWS, 3)])
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda rows: jnp.stack([clipped(rows[first::3]).sum(0) for first in range(3)]),
+        lambda rows: clipped(rows[::-1]).sum(0),
+        lambda rows: jnp.flip(clipped(rows), 0)[:, ::2].sum(0),
+    ],
+)
+def test_records_may_be_taken_by_strides_and_backwards(step, pair):
+    def noisy(key, rows):
+        return step(rows) + drawn(key, step(rows))
+
+    assert explain(noisy, pair, key=KEY, clip=1.0).findings == ()
+
+
 def test_a_record_that_rounding_hides_is_not_said_to_have_joined_no_batch():
     def step(key, rows):
         total = clipped(rows).sum(0).astype(jnp.bfloat16)

@@ -239,7 +239,7 @@ def _in_groups(
     others = [other.tag for other in ins if other.tag is not None and other.tag.groups == tag.groups]
     places = tag.places.union(*(other.places for other in others if other.axis == tag.axis))
     if (start := _starts(name, params, ins, after)) is not None:
-        moved = ((group - start[tag.groups], slot - start[tag.axis]) for group, slot in places)
+        moved = ((_kept(params, start, tag.groups, own), _kept(params, start, tag.axis, slot)) for own, slot in places)
         places = frozenset(one for one in moved if 0 <= one[0] < after[groups] and 0 <= one[1] < after[axis])
     for mask in _masks(ins, after):
         places |= _differing(mask.a, mask.b, groups, axis)
@@ -337,6 +337,12 @@ def _starts(name: str, params: dict[str, Any], ins: Sequence[Value], after: tupl
     return tuple(min(max(int(host(value.a)), 0), most) for value, most in zip(ins[1:], last, strict=True))
 
 
+def _kept(params: dict[str, Any], starts: Sequence[int], axis: int, slot: int) -> int:
+    """Where an entry stands in a part that is cut out; -1 where a stride passes over it."""
+    strides = params.get("strides") or (1,) * len(starts)
+    return -1 if (slot - starts[axis]) % strides[axis] else (slot - starts[axis]) // strides[axis]
+
+
 def picked(name: str, params: dict[str, Any], ins: Sequence[Value], tag: Tag) -> int | None:
     """The number of the one record that an equation picks, if it picks one."""
     if tag.groups is not None:
@@ -359,7 +365,7 @@ def _slots(
     if name == "pad":
         return frozenset(slot + params["padding_config"][tag.axis][0] for slot in tag.slots)
     if (starts := _starts(name, params, ins, after)) is not None:
-        moved = (slot - starts[tag.axis] for slot in tag.slots)
+        moved = (_kept(params, starts, tag.axis, slot) for slot in tag.slots)
         return frozenset(slot for slot in moved if 0 <= slot < after[tag.axis])
     if name == "rev" and tag.axis in params["dimensions"]:
         return frozenset(after[tag.axis] - 1 - slot for slot in tag.slots)

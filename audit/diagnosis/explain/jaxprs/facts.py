@@ -170,6 +170,8 @@ class Release:
     """Whether what it covers depends on draws, as a sum over a drawn batch does."""
     covering: frozenset[int] = frozenset()
     """Draws of its noise, by their numbers."""
+    repeats: frozenset[int] = frozenset()
+    """Those of them that gave the same numbers again, for the same release times a number."""
     choosing: frozenset[int] = frozenset()
     """Draws that went into what it covers."""
     carried: Place | None = None
@@ -183,6 +185,17 @@ class Release:
     def weighted(self) -> Weight | None:
         """Where the record, or the longest part of it, was multiplied by a number of its own."""
         return max(self.weights, key=lambda weight: weight.before, default=None)
+
+    def is_given_again(self, noise: Terms | None, gain: Gain) -> bool:
+        """Whether the key of its noise gives the same numbers once more, for what it covers times a number."""
+        if self.terms is None or noise is None or self.terms.numbers is None or gain.since is not self.gain.since:
+            return False
+        return np.array_equal(self.terms.numbers, noise.numbers)
+
+    def drawn_again(self, draws: frozenset[int]) -> None:
+        """Remember draws that gave its noise once more."""
+        self.repeats |= draws - self.covering
+        self.covering |= draws
 
     @property
     def cost(self) -> float:

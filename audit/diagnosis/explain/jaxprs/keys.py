@@ -177,6 +177,8 @@ class Keys:
             kept = choosing.intersection(numbers) and covering.isdisjoint(numbers) and _drawn_again(one, other)
             if rounds is None and (one == other or choosing.issuperset(numbers) or kept):
                 continue
+            if _is_one_release(numbers, releases):
+                continue
             how = "" if rounds is None else f"for the batches of rounds {rounds[0]} and {rounds[1]}"
             if one.path != other.path and one.path and other.path:
                 how = f"steps {_step(one.path)} and {_step(other.path)} of a loop"
@@ -263,6 +265,12 @@ def _drawn_again(one: Use, other: Use) -> bool:
     if one.row is not None or other.row is not None or one.numbers is None or other.numbers is None:
         return False
     return np.array_equal(one.numbers, other.numbers)
+
+
+def _is_one_release(numbers: Sequence[int], releases: Sequence[Release]) -> bool:
+    """Whether of two draws one gives the noise of the other's release again, and neither serves another release."""
+    served = [release for release in releases if not release.covering.isdisjoint(numbers)]
+    return len(served) == 1 and served[0].covering.issuperset(numbers) and not served[0].repeats.isdisjoint(numbers)
 
 
 def _rounds_apart(first: int, second: int, releases: Sequence[Release], together: bool) -> tuple[int, int] | None:

@@ -165,7 +165,7 @@ def _writes_choices(name: str, a: Any, ins: Sequence[Value]) -> bool:
 
 def _moves_rows(name: str, tag: Tag, ins: Sequence[Value]) -> bool:
     """Whether rows were put into another order, here or before."""
-    if name == "sort" or (name == "gather" and ins[1].differs):
+    if name in ("sort", "rev") or (name == "gather" and ins[1].differs):
         return True
     sized = [value.tag for value in ins if value.sized]
     return any(own is not None and own.slots != tag.slots for own in sized)

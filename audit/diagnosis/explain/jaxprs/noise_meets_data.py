@@ -259,14 +259,14 @@ class Meetings:
     def _again(self, signed: Sequence[np.ndarray], data: Value, noise: Value, number: tuple[Any, ...]) -> Open | None:
         """An earlier release, times a number, if this is the same noise on the same data again: it tells no more."""
         for earlier, other, opened in self._added:
-            if (other.covering, other.origin, other.round) != (noise.drawn, data.origin, number):
-                continue
-            if any(np.shape(one) != np.shape(two) for one, two in zip(signed, earlier, strict=True)):
+            same = (other.covering, other.origin) == (noise.drawn, data.origin)
+            same = other.round == number and (same or other.is_given_again(noise.terms, data.gain))
+            if not same or any(np.shape(one) != np.shape(two) for one, two in zip(signed, earlier, strict=True)):
                 continue
             times = np.vdot(earlier[0], signed[0]) / np.vdot(earlier[0], earlier[0])
             if all(close(times * one, two, AGAIN) for one, two in zip(earlier, signed, strict=True)):
-                known = opened.coordinates
-                return Open(opened.releases, None if known is None else known.scaled(times))
+                other.drawn_again(noise.drawn)
+                return Open(opened.releases, opened.coordinates and opened.coordinates.scaled(times))
         return None
 
     def _among_rows(

@@ -168,7 +168,7 @@ def _counts_again(value: Value, out: Value, ins: Sequence[Value]) -> bool:
     for own in ins:
         if own.tag is not None and own.tag.slots == value.tag.slots:
             rows = np.moveaxis(host(own.b), own.tag.axis, 0)[slots]
-            counts &= rows.reshape(len(slots), -1).any(axis=1)
+            counts &= rows.any(axis=tuple(range(1, rows.ndim)))
     return int(counts.sum()) > value.tag.fold
 
 
