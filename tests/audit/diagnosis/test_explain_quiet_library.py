@@ -97,6 +97,7 @@ def test_noise_that_is_less_along_the_record_costs_more_than_its_coordinates(sha
         moved=moved,
         variance=moved,
         exact=True,
+        taken=np.zeros(2, bool),
         blocks=[block],
     )
     assert (release.cost > 1.001 * release.cost_apart) is dearer
