@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from audit.record.diagnosis_answer import (
@@ -26,6 +26,8 @@ HINT = "a hint from the outputs, which is no violation"
 """Heading of what the outputs show although no violation was found."""
 UNTESTED = " (Seen in the outputs; no test says how sure it is.)"
 """Note behind an answer that has no p-value and no risk."""
+MOST_NAMED = 3
+"""Most audits that the exception from the sentence on all bounds names."""
 Place = tuple[str, int]
 """A file and a line."""
 IN_A_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
@@ -114,10 +116,15 @@ def depends(record: AuditRecord) -> bool:
     return any(answer.code == DEPENDENT for answer in record.diagnoses)
 
 
-def but_for(records: Iterable[AuditRecord]) -> str:
-    """Qualification of the sentence that all bounds hold."""
-    ways = [how for record in records if (how := not_independent(record))]
-    return f", but for {counted(len(ways), 'audit')} whose trials {' or '.join(sorted({*ways})[::-1])}" if ways else ""
+def but_for(records: Iterable[AuditRecord], spelled: Callable[[str], str] | None = None) -> str:
+    """Qualification of the sentence that all bounds hold; names the audits if it is told how names are spelled."""
+    ways = [(record.name, how) for record in records if (how := not_independent(record))]
+    if not ways:
+        return ""
+    more = f" and {len(ways) - MOST_NAMED} more" if len(ways) > MOST_NAMED else ""
+    which = "" if spelled is None else f" ({', '.join(spelled(name) for name, _ in ways[:MOST_NAMED])}{more})"
+    how = " or ".join(sorted({how for _, how in ways})[::-1])
+    return f", but for {counted(len(ways), 'audit')}{which} whose trials {how}"
 
 
 def not_independent(record: AuditRecord) -> str:

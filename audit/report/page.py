@@ -98,7 +98,7 @@ def write_report(
         everywhere=_everywhere(kept),
         opened=opened,
         not_repeatable=NOT_REPEATABLE,
-        but_for=but_for(kept),
+        but_for=but_for(kept, spelled=repr),
         ceiling_means=CEILING,
         drawings=_script_data([drawing(entry.record, entry.ceiling, unjudged=opened) for entry in entries]),
         style=_asset("style.css"),

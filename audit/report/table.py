@@ -69,8 +69,9 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     at = f"{deltas[0]:g}" if len(deltas) == 1 else "delta"
     looks = sorted({record.look for record in records} - {0})
     which = f" (look {looks[-1]})" if looks else ""
+    besides = but_for(records, lambda name: escape(repr(name)))
     table = Table(
-        caption=f"All lower bounds hold together at risk {suite_risk:g}{which}{but_for(records)}{_alone(records)}."
+        caption=f"All lower bounds hold together at risk {suite_risk:g}{which}{besides}{_alone(records)}."
         if any(record.ran for record in records)
         else None,
         caption_justify="left",

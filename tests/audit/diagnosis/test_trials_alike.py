@@ -17,7 +17,9 @@ from audit.diagnosis.trials_alike import trials_alike
 from audit.report.diagnoses import but_for, looks_wrong
 from audit.report.formats import markdown
 from audit.report.latex import latex
+from audit.report.page import write_report
 from audit.report.statement import model_card, statement
+from audit.report.table import print_table
 from audit.report.text import record_lines
 
 ASKED = functools.partial(trials_alike, continuous=True, cut=False, plus_noise=True)
@@ -80,11 +82,17 @@ def test_few_seeds_of_one_released_number_are_named_before_the_tails_of_the_nois
     assert model_card((record,), title="t").count("but its trials repeat") == 1
 
 
-def test_trials_that_repeat_and_those_that_depend_are_told_together_and_empty_batches_are_independent():
+def test_trials_that_repeat_and_those_that_depend_are_told_together_and_empty_batches_are_independent(tmp_path, capsys):
     record = audited(functools.partial(few, 50), ONE)
     (answer,) = wrong(record)
     other = dataclasses.replace(record, diagnoses=(dataclasses.replace(answer, code="dependent"),))
     assert but_for((record, other, record)) == ", but for 3 audits whose trials repeat or depend on each other"
+    both = but_for([dataclasses.replace(record, name=name) for name in "abcd"], spelled=repr)
+    assert both == ", but for 4 audits ('a', 'b', 'c' and 1 more) whose trials repeat"
+    page = write_report((dataclasses.replace(record, name="a<b"),), tmp_path, title="t").read_text()
+    assert "but for 1 audit (&#39;a&lt;b&#39;) whose trials repeat" in page
+    print_table((dataclasses.replace(record, name="a[b]"),), suite_risk=0.05)
+    assert "but for 1 audit ('a[b]') whose trials repeat" in " ".join(capsys.readouterr().out.split())
     empty = dataclasses.replace(answer, causes=("empty_batch", "seed_again"))
     assert but_for((dataclasses.replace(record, diagnoses=(empty,)),)) == ""
 
