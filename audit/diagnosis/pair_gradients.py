@@ -65,7 +65,8 @@ def without_noise_alone(case: Case, signal: Signal) -> tuple[Diagnosis, ...]:
     if case.mechanism.gradients_told is None:
         return (not_asked(few),)
     if signal.dimension <= FEWEST_COORDINATES:
-        few = f"{counted(signal.dimension, 'released number')} cannot show the noise apart from the record's part."
+        numbers = counted(signal.dimension, "released number")
+        few = f"how large the noise is, since {numbers} cannot show it apart from the record's part."
     return (not_asked(few, code=NOT_TOLD), *compare_with_claim(case, case.risk, whole=case.rounds == 1))
 
 
