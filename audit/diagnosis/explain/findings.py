@@ -48,11 +48,18 @@ NOTHING_STATED = (
     "and no claim gives a single one. (A claim of laplace is compared with the scale of the noise of JAX code.)"
 )
 
+SCALE_COMPARED = (
+    "The scale of the Laplace noise was compared with the claim's epsilon of {epsilon:.4g}; the multiplier below says "
+    "nothing of that."
+)
+
 LARGER_BOUND = (
     "The record moves a release by {most:.4g}, and the stated clipping norm allows {bound:.4g}: the code may use "
     "another norm or other units, or release a sum in parts. Only the noise over what the record moves was judged."
 )
 
+WIDEST = 80
+"""Characters of a line of source that is shown."""
 LARGEST_ERROR = 0.1
 """Largest relative error of a deviation that is printed."""
 CLOSE = 0.02
@@ -136,6 +143,8 @@ class Explanation:
     covered: Covered = dataclasses.field(default_factory=Covered)
     stated: float | None = None
     """The noise multiplier that the rounds were compared with; None where nobody stated one."""
+    epsilon: float | None = None
+    """The claim's, if all noise is Laplace noise that was compared with it."""
     bound: float | None = None
     """How far the pair may move a sum by the clipping norm that was stated; None where nobody stated one."""
 
@@ -176,7 +185,7 @@ class Explanation:
             blocks.append(LARGER_BOUND.format(most=most, bound=self.bound))
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.not_judged]
         if self.rounds and self.stated is None and all(one.kind != Kind.TOO_LITTLE_NOISE for one in self.findings):
-            blocks.append(NOTHING_STATED)
+            blocks.append(NOTHING_STATED if self.epsilon is None else SCALE_COMPARED.format(epsilon=self.epsilon))
         blocks += [_table(self.rounds, compared=self.stated is not None)] if self.rounds else []
         if self.followed:
             draws, meetings = (counted(number, "place") for number in (self.covered.draws, self.covered.releases))
@@ -225,8 +234,9 @@ def _one_key(findings: Iterable[Finding]) -> Iterable[Finding]:
 def _at(lines: tuple[Frame, ...]) -> str:
     """Each on a line of its own, with its source."""
     sources = (linecache.getline(path, line).strip() for path, line in lines)
-    told = zip(lines, sources, strict=True)
-    return "".join(f"\n    {relative(path)}:{line}  {source:.80}".rstrip() for (path, line), source in told)
+    shown = [source if len(source) <= WIDEST else f"{source[: WIDEST - 1]}…" for source in sources]
+    told = zip(lines, shown, strict=True)
+    return "".join(f"\n    {relative(path)}:{line}  {source}".rstrip() for (path, line), source in told)
 
 
 def _table(rounds: tuple[Round, ...], *, compared: bool) -> str:

@@ -91,6 +91,25 @@ def test_right_or_hidden_noise_is_not_accused(step):
     assert not [found for seed in range(2) for found in explained(code, pair, seed).suspicions]
 
 
+def tree(scale):
+    def step(key, groups):
+        leaves = counts(groups, 4)
+        levels = [leaves, leaves.reshape(2, 2).sum(1), leaves.sum()[None]]
+        return [level + scale * laplace(key, level.shape, own) for own, level in enumerate(levels)]
+
+    return step
+
+
+def test_laplace_noise_on_several_numbers_is_compared_in_all_or_not_judged():
+    enough, little = explained(tree(3.0), GROUPS), explained(tree(1.0), GROUPS)
+    assert not enough.findings
+    assert "was compared with the claim's epsilon of 1" in str(enough)
+    (told,) = little.findings
+    assert told.kind == Kind.NOT_FOLLOWED
+    assert "costs up to epsilon 3 in all, and the claim allows 1" in told.says
+    assert "Nothing found" not in str(little)
+
+
 @pytest.mark.long
 def test_noise_made_of_gamma_numbers_is_compiled_once_for_all_runs():
     """It was compiled 24 times, which took half a minute."""

@@ -12,6 +12,7 @@ from audit.diagnosis.explain.jaxprs.rounds import SLACK, is_judged
 from audit.diagnosis.explain.jaxprs.runs import Program, Run
 from audit.diagnosis.explain.numbers_given import holder, not_handed, went_wrong
 from audit.diagnosis.explain.places import Place, among_records, frames_of, spelled
+from audit.diagnosis.explain.sentences import not_followed
 
 
 def too_small_scale(program: Program, runs: Sequence[Run], epsilon: float | None) -> list[Finding]:
@@ -42,6 +43,29 @@ def too_small_scale(program: Program, runs: Sequence[Run], epsilon: float | None
     return []
 
 
+def cost_in_all(runs: Sequence[Run]) -> float | None:
+    """The epsilon of all releases if everything is told that they cover; None where Laplace draws alone do not."""
+    costs = []
+    for run in runs:
+        releases = run.lockstep.meetings.releases
+        if not releases or not all(_is_laplace(one) and one.covering <= run.lockstep.laplace for one in releases):
+            return None
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each = [np.abs(one.moved) / np.sqrt(one.variance / 2) for one in releases]
+        costs.append(float(sum(np.sum(np.nan_to_num(one, posinf=np.inf)) for one in each)))
+    return max(costs, default=None)
+
+
+def not_compared(runs: Sequence[Run], epsilon: float | None) -> list[Finding]:
+    """That Laplace noise may cost more than is claimed, where nobody follows how much of it is told."""
+    most = None if epsilon is None else cost_in_all(runs)
+    if epsilon is None or most is None or most <= (1 + SLACK) * epsilon:
+        return []
+    why = f"the Laplace noise costs up to epsilon {most:.4g} in all, and the claim allows {epsilon:.4g}"
+    at = runs[0].lockstep.meetings.releases[0].at
+    return [not_followed(f"{why}: noise on several numbers is not compared any further", at)]
+
+
 def _all_that_is_drawn(run: Run) -> Release | None:
     """The one release of a run whose only draw is its Laplace noise, as it was added; None where there is more."""
     meetings = run.lockstep.meetings
@@ -50,10 +74,15 @@ def _all_that_is_drawn(run: Run) -> Release | None:
         return None
     (release,) = charged
     every = set(range(len(run.lockstep.keys.draws)))
-    if not every == release.covering == run.lockstep.laplace or release.terms is None:
+    if not every == release.covering == run.lockstep.laplace or not _is_laplace(release):
         return None
-    alone = np.all(np.sum(release.terms.times != 0, axis=-1) == 1)
-    return release if alone and release.linear and release.exact and is_judged(charged) else None
+    return release if release.linear and is_judged(charged) else None
+
+
+def _is_laplace(release: Release) -> bool:
+    """Whether each coordinate of its noise, made of Laplace draws, is one of their numbers."""
+    terms = release.terms
+    return terms is not None and release.exact and bool(np.all(np.sum(terms.times != 0, axis=-1) == 1))
 
 
 def _lead(program: Program, run: Run, release: Release, *, right: float, wrong: float) -> Place:

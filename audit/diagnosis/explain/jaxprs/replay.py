@@ -19,7 +19,7 @@ from audit.diagnosis.explain.jaxprs.facts import Idle
 from audit.diagnosis.explain.jaxprs.few_answers import CHOSEN, COVERED_BY_CHOICE, same_answers
 from audit.diagnosis.explain.jaxprs.further_looks import clipped_together, cut_too_late, looked_again
 from audit.diagnosis.explain.jaxprs.joint_law import not_drawn_one_by_one
-from audit.diagnosis.explain.jaxprs.laplace_scale import too_small_scale
+from audit.diagnosis.explain.jaxprs.laplace_scale import cost_in_all, not_compared, too_small_scale
 from audit.diagnosis.explain.jaxprs.left_out import left_out
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.rounds import (
@@ -125,6 +125,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     findings += short or too_little_noise(program, runs, stated) or dear_together(program, runs, stated.mu_of_all)
     findings += noise_beside(program, runs[best], stated)
     findings += too_small_scale(program, runs, stated.epsilon)
+    beyond = not_compared(runs, stated.epsilon)
     if not _has_a_cause(findings):
         rounds = [releases for run in runs for releases in by_round(program, run).values()]
         findings += next((found for own in rounds if (found := left_out(own, stated.clip))), [])
@@ -148,6 +149,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     if not (brief or _has_a_cause(findings) or any(run.lockstep.keyed_by_records for run in runs)):
         findings += not_drawn_one_by_one(program, own, runs, stated)
     if not _has_a_cause(findings):
+        findings += beyond
         told = dict.fromkeys(one for run in runs for one in run.lockstep.meetings.idle)
         findings += _hidden_by_a_bound(program, own, list(told))
     if (carried := _carried_alone(runs)) is not None:
@@ -174,6 +176,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     return Explanation(
         findings=ranked(without_consequences(findings, bool(unfollowed))),
         rounds=rounds_told(program, runs),
+        epsilon=None if beyond or cost_in_all(runs) is None else stated.epsilon,
         covered=Covered(
             draws=len(set().union(*(run.lockstep.draws for run in runs))),
             releases=len({(one.at, one.draw) for run in runs for one in run.lockstep.meetings.releases}),
