@@ -81,6 +81,9 @@ def too_little(
         elif exceeds and not apart and (grown := _multiplied(cost.top.resized, times)) is not None:
             lead, by = grown
             since = f" (it is multiplied by {by:.4g} at {spelled(lead)})"
+        elif exceeds and not apart and _added(cost, stated.clip):
+            lead = place(cost.top.added)
+            since = f" (the record is in {len(cost.parts)} parts, each clipped by itself, which {spelled(lead)} adds)"
         elif exceeds and not apart and cost.measured and not cost.top.copied and "repeated" not in places:
             lead = place(cost.measured)
             since = f" (it is multiplied by a number that comes from {spelled(lead)})"
@@ -173,6 +176,12 @@ def _bound_given(cost: Any, stated: Stated, once_more: Callable[..., None]) -> t
     if stated.clip is None or cost.sensitivity <= stated.reach * stated.clip * (1 + SLACK):
         return None
     return handed_over.handed_as(once_more, cost.sensitivity / stated.reach, handed_over.CLIPS)
+
+
+def _added(cost: Any, clip: float | None) -> bool:
+    """Whether the record is in several parts, each within the clipping norm, that explain how far it moves the sum."""
+    within = clip is not None and max(cost.parts, default=math.inf) <= clip * (1 + SLACK)
+    return within and cost.sensitivity <= sum(cost.parts) * (1 + SLACK)
 
 
 def _multiplied(factors: tuple[tuple[Any, float], ...], times: float) -> tuple[Place, float] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 
 import jax
@@ -137,6 +138,54 @@ def bound_of_three(seed, data):
     return [own + CLIP * torch.randn_like(own) for own in sums]
 
 
+def two_views(seed, data):
+    torch.manual_seed(seed)
+    sums = torch.zeros(COLUMNS)
+    for view in (data[0], data[0].relu()):
+        sums = sums + bounded_rows(view).sum(0)  # too_little_noise
+    return sums + CLIP * torch.randn(COLUMNS)
+
+
+def two_halves_of_the_bound(seed, data):
+    torch.manual_seed(seed)
+    sums = torch.zeros(COLUMNS)
+    for view in (data[0], data[0].relu()):
+        sums = sums + 0.5 * bounded_rows(view).sum(0)
+    return sums + CLIP * torch.randn(COLUMNS)
+
+
+def momentum_on_one_line(seed, data, *, covered=False):
+    torch.manual_seed(seed)
+    kept, sent = torch.zeros(COLUMNS), []
+    for _ in range(3):
+        taken = data[0][torch.rand(len(data[0])) < 0.5]
+        if covered:
+            kept = 0.9 * kept + bounded_rows(taken).sum(0) + CLIP * torch.randn(COLUMNS)
+            sent.append(kept)
+            continue
+        kept = 0.9 * kept + bounded_rows(taken).sum(0)  # too_little_noise
+        sent.append(kept + CLIP * torch.randn(COLUMNS))
+    return sent
+
+
+def bounded_rows(rows):
+    """Right, and called by what is wrong."""
+    return rows * (CLIP / rows.norm(dim=1, keepdim=True)).clamp(max=1.0)
+
+
+RIGHT = [two_halves_of_the_bound, functools.partial(momentum_on_one_line, covered=True)]
+
+
+@pytest.mark.parametrize("step", RIGHT, ids=["halves", "momentum"])
+def test_parts_and_momentum_that_noise_covers_are_not_accused(step):
+    assert not explained(step).suspicions
+
+
+def test_parts_that_are_added_up_are_counted():
+    (found,) = explained(two_views).suspicions
+    assert "(the record is in 2 parts, each clipped by itself, which " in found.says, found
+
+
 def a_share_for_each_row(seed, data):
     """The shares make up the same noise, however many there are."""
     torch.manual_seed(seed)
@@ -149,7 +198,7 @@ def test_shares_of_one_noise_are_not_accused():
 
 
 STEPS = [less_in_each_round, less_by_a_scheduler, divided_by_all, divided_by_the_batch]
-STEPS += [biases_not_clipped, ghost_without_the_bias, bound_of_three]
+STEPS += [biases_not_clipped, ghost_without_the_bias, bound_of_three, two_views, momentum_on_one_line]
 
 
 @pytest.mark.few(3)

@@ -60,6 +60,9 @@ class Event:
     sized: tuple[Stack, ...] = ()
     uneven: Stack = ()
     weights: tuple[Weight, ...] = ()
+    added: Stack = ()
+    lengths: tuple[float, ...] = ()
+    """How long the record was in each part that was added up there."""
     covering: frozenset[int] = frozenset()
     """Numbers of the draws that make its noise."""
     choosing: frozenset[int] = frozenset()
@@ -138,6 +141,10 @@ class Cell:
     """Numbers of the record's own from which it is made, if it is made of nothing else."""
     weights: tuple[Weight, ...] = ()
     """By what the record in it was multiplied."""
+    added: Stack = ()
+    """Where parts of a sum were added up that hold the record, each multiplied by itself."""
+    lengths: tuple[float, ...] = ()
+    """How long the record was in each of them."""
     left: Stack = ()
     """Where a part of a sum stayed, or became again, without the noise that the rest has."""
     left_sum: Stack = ()

@@ -14,7 +14,7 @@ from mechanisms.adapters.pytorch.replay.facts import Cost
 from mechanisms.adapters.pytorch.replay.joint_noise import single, squared_length
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.stacks import Stack
-from mechanisms.adapters.pytorch.replay.weights import Weight
+from mechanisms.adapters.pytorch.replay.weights import Weight, length
 from mechanisms.adapters.same_draws import OF_STEP
 
 OUTPUT_SLACK = 2e-5
@@ -141,6 +141,7 @@ def round_costs(events: list[Event], scale: float = 1.0) -> Iterator[Cost]:
                 weights=_weights(moved),
                 measured=next((event.measured for event in (top, *moved) if event.measured), ()),
                 shared=next((event.shared for event in moved if event.shared), ()),
+                parts=_parts(moved),
                 some_bounded=() if all(bounded) else _bound_of_others(moved),
             )
 
@@ -153,6 +154,16 @@ def _bound_of_others(events: list[Event]) -> Stack:
     return other.weights[-1].numbers[-1].where if other.weights[-1].numbers else other.bounded
 
 
+def _parts(events: list[Event]) -> tuple[float, ...]:
+    """How long the record is in each part that was added up, over all releases; nothing where they have no such."""
+    many = {len(event.lengths) for event in events}
+    return (
+        tuple(math.hypot(*own) for own in zip(*(event.lengths for event in events), strict=True))
+        if len(many) == 1
+        else ()
+    )
+
+
 def _weights(events: list[Event]) -> tuple[Weight, ...]:
     """By what the record was multiplied, where each release moves as far as that says; of losses, if by one number."""
     every = [weight for event in events for weight in event.weights]
@@ -160,7 +171,7 @@ def _weights(events: list[Event]) -> tuple[Weight, ...]:
     if of_losses:
         same = all(abs(weight.by - every[0].by) <= NEAR * abs(every[0].by) for weight in every)
         return tuple(every) if same and len(of_losses) == len(every) and all(event.weights for event in events) else ()
-    after = [math.hypot(*(weight.before * weight.by for weight in event.weights)) for event in events]
+    after = [length(event.weights) for event in events]
     told = all(abs(size_of(event) - own) <= NEAR * own for event, own in zip(events, after, strict=True) if own)
     return tuple(every) if told and all(after) else ()
 

@@ -42,6 +42,8 @@ class Cost:
     """The release that costs most: its places are reported."""
     weights: tuple[Weight, ...] = ()
     """By what the record was multiplied, if that explains how far it moves each of them."""
+    parts: tuple[float, ...] = ()
+    """How long the record is in each of several parts that were added up, if it was multiplied in each by itself."""
     shared: Stack = ()
     """Where coordinates came to share random numbers."""
     measured: Stack = ()

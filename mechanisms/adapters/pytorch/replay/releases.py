@@ -19,7 +19,7 @@ from mechanisms.adapters.pytorch.replay.stacks import Stack
 from mechanisms.adapters.pytorch.replay.storages import laid, variance_in
 
 PASSED_ON = ("mixed_by", "bent_sum", "bends", "carried", "bounded", "measured", "copied", "divided", "each", "weights")
-PASSED_ON += ("resized",)
+PASSED_ON += ("resized", "added", "lengths")
 """What a release knows of the value that it covers."""
 MOST_STORED = 2**28
 """Numbers of releases that are kept for comparison (1 GiB); a longer training is followed so far."""

@@ -16,7 +16,7 @@ from mechanisms.adapters.pytorch.replay.records import Place
 from mechanisms.adapters.pytorch.replay.releases import Releases
 from mechanisms.adapters.pytorch.replay.stacks import Stack, in_backward
 from mechanisms.adapters.pytorch.replay.storages import covers, elements, laid, nothing
-from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number, by_python, measured, weighed
+from mechanisms.adapters.pytorch.replay.weights import WHOLE, Number, by_python, length, measured, weighed
 
 RANKING = frozenset(("median", "nanmedian", "kthvalue", "sort", "topk", "min", "amin", "aminmax"))
 """Operations that pick values by their size, which one record more need not change."""
@@ -314,16 +314,24 @@ class Results:
 
     def _about_sums(self, done: Operation, own: list[Cell], found: Cell) -> None:
         """Where records are summed, in which round, and sums of earlier rounds that come into later ones."""
-        if found.summed == done.where and done.name in TAKING:
+        # a line that sums may also multiply or take what another round has summed there
+        summed = record_sum(done)
+        if summed and done.name in TAKING:
             self.taken.add(done.where)
         if done.name in noise.ADDING and len(done.pairs) == 1:
             constants = (part for part in done.args if isinstance(part, torch.Tensor) and done.cell(part) is None)
             made = [self._constants.get(part) for part in constants]
             self.plain[done.where] = next((cell.drawn for cell in made if cell is not None), ())
-        if record_sum(done):
+        if summed:
             self.sums[done.where].add(done.name)
+        found.added, found.lengths = next(((cell.added, cell.lengths) for cell in own if cell.added), ((), ()))
         rounds = {cell.round for cell in own if cell.summed}
-        found.round = self.releases.round if found.summed == done.where else max(rounds, default=0)
+        held = [cell for cell in own if cell.lengths or cell.weights]
+        together = [id(weight) for cell in held for weight in cell.weights]
+        # a tensor that is added to itself holds the record no more often
+        if done.name in noise.ADDING and len(held) > 1 and len(rounds) == 1 and len({*together}) == len(together):
+            found.added, found.lengths = done.where, sum((cell.lengths or (length(cell.weights),) for cell in held), ())
+        found.round = self.releases.round if summed else max(rounds, default=0)
         kept = {cell.round for cell in own if cell.summed and not cell.changed}
         if len(kept) > 1 and done.name in noise.ADDING | AVERAGING:
             found.carried = found.carried or done.where

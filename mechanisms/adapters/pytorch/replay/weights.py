@@ -88,6 +88,11 @@ def weighed(
     return (*numbers, Number(done.where, value, not made, _is_whole(value, inside), graded, mixed, joined)), ()
 
 
+def length(weights: Sequence[Weight]) -> float:
+    """How long the record is after it was multiplied by all of them."""
+    return math.hypot(*(weight.before * weight.by for weight in weights))
+
+
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether it is a number of Python's, and no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)
