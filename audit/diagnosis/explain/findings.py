@@ -45,7 +45,7 @@ NEVER_SEEN = "Not seen by a replay: callbacks, the law of the sampler and of the
 
 NOTHING_STATED = (
     "Whether the noise below is enough is for trials to judge (`dpsgd-audit run`): noise_multiplier= was not given, "
-    "and no claim gives a single one. (A claim of laplace is compared with the scale of the noise of JAX code.)"
+    "and no claim gives a single one."
 )
 
 SCALE_COMPARED = (

@@ -84,8 +84,14 @@ class Accounts:
         batches = batches_seen(lambda: self.run(watch, dataset))
         counted = [accountant for accountant in watch.accountants if accountant.history]
         if not counted:
+            why = "made no Opacus accountant; "
+            if watch.accountants:
+                why = (
+                    "made an Opacus accountant that counted no step: the optimizer of make_private took none. "
+                    "See whether the loop steps the one that make_private was given, or "
+                )
             raise ValueError(
-                f"{self.name} made no Opacus accountant that counted a step; state the claim yourself: "
+                f"{self.name} {why}state the claim yourself: "
                 "guarantees.poisson_training(...), claim_from_history(...), claim_from_table(...)."
             )
         return counted, batches

@@ -358,7 +358,7 @@ OWN_ERROR = f"your own code raises an error at test_explain_torch.py:{fails.__co
 @pytest.mark.parametrize(
     ("step", "why"),
     [
-        (noise_of_every_record, "came there by a way that is not followed"),
+        (noise_of_every_record, "came there by "),
         (numpy_noise, "no PyTorch generator"),
         (numpy_alone, "draws with neither PyTorch nor JAX"),
         (fails, OWN_ERROR),

@@ -6,6 +6,7 @@ import functools
 import inspect
 
 import jax
+import numpy as np
 import pytest
 
 from audit.diagnosis.explain import explain
@@ -173,10 +174,57 @@ def bounded_rows(rows):
     return rows * (CLIP / rows.norm(dim=1, keepdim=True)).clamp(max=1.0)
 
 
-RIGHT = [two_halves_of_the_bound, functools.partial(momentum_on_one_line, covered=True)]
+def normalised(seed, data, public):
+    """Running statistics of the public records, or of all; then rounds of a model that only reads them."""
+    torch.manual_seed(seed)
+    layer = torch.nn.BatchNorm1d(COLUMNS)
+    for _ in range(2):
+        layer.train()
+        layer(data[0][:public])  # released_without_noise
+        layer.eval()
+        taken = data[0][torch.rand(len(data[0])) < 0.5]
+        with torch.no_grad():
+            layer.bias += bounded_rows(layer(taken)).sum(0) + CLIP * torch.randn(COLUMNS)
+    return [layer.bias, layer.running_mean, layer.running_var]
 
 
-@pytest.mark.parametrize("step", RIGHT, ids=["halves", "momentum"])
+def test_running_statistics_without_noise_are_named_with_the_pass_that_makes_them():
+    told = explained(functools.partial(normalised, public=None)).suspicions
+    source, start = inspect.getsourcelines(normalised)
+    line = next(start + at for at, text in enumerate(source) if "# released" in text)
+    assert {one.kind: (__file__, line) in one.lines for one in told} == {
+        "records_mixed_before_sum": True,
+        "released_without_noise": True,
+    }, told
+
+
+def numpy_batches(seed, data):
+    """Right, and its batches are not PyTorch's."""
+    torch.manual_seed(seed)
+    coins, sent = np.random.default_rng(seed), []
+    for _ in range(2):
+        taken = torch.from_numpy(coins.random(len(data[0])) < 0.5)
+        sent.append(bounded_rows(data[0][taken]).sum(0) + CLIP * torch.randn(COLUMNS))  # read
+    return sent
+
+
+def test_batches_that_numpy_draws_are_not_judged_with_the_line_that_reads_them():
+    (told,) = explained(numpy_batches).findings
+    source, start = inspect.getsourcelines(numpy_batches)
+    line = next(start + at for at, text in enumerate(source) if "# read" in text)
+    assert told.kind == "not_followed"
+    assert told.lines == ((__file__, line),)
+    assert "NumPy or Python draws which records" in told.says
+
+
+RIGHT = [
+    functools.partial(normalised, public=4),
+    two_halves_of_the_bound,
+    functools.partial(momentum_on_one_line, covered=True),
+]
+
+
+@pytest.mark.parametrize("step", RIGHT, ids=["statistics", "halves", "momentum"])
 def test_parts_and_momentum_that_noise_covers_are_not_accused(step):
     assert not explained(step).suspicions
 

@@ -502,6 +502,21 @@ def test_a_training_without_an_account_has_no_claim_of_its_own():
         torch_training(lambda data, seed: Net()).claim(PAIR)
 
 
+def the_given_optimizer_steps(data, seed):
+    model = Net()
+    given, loader = torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=BATCH)
+    model, _, loader = opacus.PrivacyEngine().make_private(
+        module=model, optimizer=given, data_loader=loader, noise_multiplier=NOISE, max_grad_norm=CLIP
+    )
+    given.step()
+    return model
+
+
+def test_an_account_without_a_step_asks_which_optimizer_steps():
+    with pytest.raises(ValueError, match="the one that make_private was given"):
+        torch_training(the_given_optimizer_steps).claim(PAIR)
+
+
 def secure(data, seed):
     model = Net()
     optimizer, loader = torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=BATCH)

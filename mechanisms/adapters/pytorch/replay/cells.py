@@ -19,6 +19,7 @@ EITHER = ("data", "ragged", "summed", "mixed", "bent", "bounded", "copied", "lef
 EITHER += ("changed", "carried", "divided", "stepped", "shared", "drawn", "uneven", "scaled", "released", "opaque")
 """What a storage has of the part that was written, or else of the rest."""
 BESIDE = {"mixed_by": "mixed", "bent_sum": "bent", "each": "bounded", "resized": "bounded", "scale_of": "scaled"}
+BESIDE |= {"opaque_by": "opaque"}
 """Facts that go with another one: when a part of a storage is written, both come from the same side of the merge."""
 ROUNDING = 1e-6
 """Relative difference below which two variances count as the same."""
@@ -186,6 +187,8 @@ class Cell:
     """Of one truth value: by how much what was compared is larger."""
     opaque: bool = False
     """Randomness or data came here by a way that is not followed."""
+    opaque_by: tuple[str, Stack] = ("", ())
+    """The first operation on that way, and where it was called."""
 
     @property
     def noise(self) -> bool:

@@ -55,8 +55,10 @@ def differing(
             bare[tuple(stacks.items())].append(name)
         elif cell is None or cell.opaque:
             opaque = True
-            why = f"{name} differs and came there by a way that is not followed"
-            unseen.append(_fact(UNSEEN, {"at": cell.summed if cell else ()}, why=why))
+            by, where = ("", ()) if cell is None else cell.opaque_by
+            way = f"{by}, an operation of PyTorch's that is not followed here" if by else "a way that is not followed"
+            where = where or (() if cell is None else cell.summed)
+            unseen.append(_fact(UNSEEN, {"at": where}, why=f"{name} differs and came there by {way}"))
         elif cell.changed and cell.stepped and cell.stepped == other.early not in other.covered_steps:
             bare[_without_noise(cell, other)].append(name)
         elif cell.changed and (stacks := _in_another_round(cell.changed, other)):

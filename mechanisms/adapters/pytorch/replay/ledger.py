@@ -83,14 +83,14 @@ class Ledger:
         self._counts[key] += 1
         return (*key, self._counts[key])
 
-    def alike(self, done: Operation) -> bool:
+    def alike(self, out: torch.Tensor, where: Stack, name: str) -> bool:
         """Whether the reference saw the same result here, as far as it can be compared."""
-        if not done.out.is_floating_point():
+        if not out.is_floating_point():
             return True
-        slot = self.slot(done.where, done.name, "value")
-        seen = self._pictures[slot] = traces.picture(done.out)
+        slot = self.slot(where, name, "value")
+        seen = self._pictures[slot] = traces.picture(out)
         other = None if self.reference is None else self.reference._pictures.get(slot)
-        return other is None or other.shape != seen.shape or seen.like(other, 0.1 * traces.tolerance(done.out))
+        return other is None or other.shape != seen.shape or seen.like(other, 0.1 * traces.tolerance(out))
 
     def bend(self, done: Operation, summed: Stack, factor: float | None = None) -> bool:
         """Remember the result of something that is not linear, or of a multiple by a number of Python's.

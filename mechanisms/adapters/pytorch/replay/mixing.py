@@ -34,6 +34,10 @@ OTHER_BATCHES = Fact(
         "or records are sorted by what they hold"
     },
 )
+DRAWN_ELSEWHERE = (
+    "NumPy or Python draws which records a batch holds, and a replay makes only PyTorch's draws equal on the two "
+    "datasets: draw them with PyTorch, as by torch.rand(len(data)) < rate"
+)
 UNPLACED = "what the record adds to the sum depends on the other records, and the line that makes it so was not found"
 BOUNDED_AGAIN = (
     "a sum of records, each of which is bounded on its own, is changed once more, and how far the record then moves it "
@@ -187,8 +191,10 @@ def _moved(one: Run, other: Run) -> float:
     return math.sqrt(max((sum(found.values()) for found in squares.values()), default=least))
 
 
-def other_batches(run: Run) -> Fact:
-    """Why batches that hold other records are not judged."""
+def other_batches(run: Run, *, unseen: bool) -> Fact:
+    """Why batches that hold other records are not judged; ``unseen`` random numbers are not PyTorch's."""
+    if unseen:
+        return Fact(kind="not_followed", stacks={"at": run.reads.chosen_at}, words={"why": DRAWN_ELSEWHERE})
     return _repeated(run.reads.repeated) if run.reads.repeated else OTHER_BATCHES
 
 

@@ -84,7 +84,8 @@ class Replay(Runs):
         if not self._about_outputs(one, other):
             self._about_mixing(one, other, (self._without, self._with))
             if self._elsewhere(one, other):
-                self._facts += [] if self._facts else [mixing.other_batches(other)]
+                if not self._facts:
+                    self._facts.append(mixing.other_batches(other, unseen=self._moves_without_draws(one)))
                 return self._answer(one, other, ())
             self._about_ranks(other)
             largest += self._about_clipping(one, other)

@@ -175,7 +175,7 @@ class Results:
         """Noise and constants, or noise and a number that depends on the data."""
         noisy = [cell for cell in done.cells if cell.noise]
         scaled, scale_of = next(((cell.scaled, cell.scale_of) for cell in noisy if cell.scaled), ((), ()))
-        numbers, alike = self.ledger.other_number(done), self.ledger.alike(done)
+        numbers, alike = self.ledger.other_number(done), self.ledger.alike(done.out, done.where, done.name)
         if not alike and not scaled:
             self.of_each |= {done.where} if done.name == "sum" else set()
             self.scales |= {} if numbers is None else {done.where: numbers}
@@ -209,7 +209,7 @@ class Results:
             return Cell(draws=done.draws, opaque=done.opaque)
         if (numbers := self.ledger.other_number(done)) is not None:
             self.scales.setdefault(done.where, numbers)
-        if not self.ledger.alike(done):
+        if not self.ledger.alike(done.out, done.where, done.name):
             if done.opaque:
                 return Cell(data=True, summed=done.where, draws=done.draws, opaque=True)
             self.releases.leaked.append(done.where)
@@ -314,15 +314,14 @@ class Results:
 
     def _about_sums(self, done: Operation, own: list[Cell], found: Cell) -> None:
         """Where records are summed, in which round, and sums of earlier rounds that come into later ones."""
-        # a line that sums may also multiply or take what another round has summed there
-        summed = record_sum(done)
-        if summed and done.name in TAKING:
+        if found.summed == done.where and done.name in TAKING:
             self.taken.add(done.where)
         if done.name in noise.ADDING and len(done.pairs) == 1:
             constants = (part for part in done.args if isinstance(part, torch.Tensor) and done.cell(part) is None)
             made = [self._constants.get(part) for part in constants]
             self.plain[done.where] = next((cell.drawn for cell in made if cell is not None), ())
-        if summed:
+        # a line that sums may also multiply what an earlier round has summed there
+        if summed := record_sum(done):
             self.sums[done.where].add(done.name)
         found.added, found.lengths = next(((cell.added, cell.lengths) for cell in own if cell.added), ((), ()))
         rounds = {cell.round for cell in own if cell.summed}

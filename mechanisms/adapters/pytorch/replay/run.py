@@ -143,6 +143,8 @@ class Run(Results, TorchDispatchMode):
         self.reads.note(name, args, tensors, out, known)
         if name in noise.NEW and isinstance(out, torch.Tensor):
             self._constants.put(out, Cell(drawn=stack()))
+        if name == "native_batch_norm" and args[5] and (given := known[id(args[0])]) is not None:
+            self._keep_statistics(given, args[3:5], stack())
         if name == "lift_fresh" and not cells and tensors[0].numel() > 1:
             # made of NumPy's numbers or Python's
             self.lifted = len(self.draws)
@@ -157,6 +159,18 @@ class Run(Results, TorchDispatchMode):
                 for part in tensors_among(out):
                     self.memory.put(part, Cell(data=any(cell.data for cell in cells), opaque=True))
         return out
+
+    def _keep_statistics(self, given: Cell, running: Any, where: Stack) -> None:
+        """Batch normalisation writes over its running statistics, which no result of it tells."""
+        for part in running if given.data else ():
+            if part is None:
+                continue
+            kept = Cell(data=True, summed=where, round=self.releases.round, draws=given.draws, opaque=given.opaque)
+            if not self.ledger.alike(part, where, "running statistics"):
+                # the record is in them, and changes what they normalise
+                kept.mixed = where
+                self.ledger.normalising.add(where)
+            self.memory.put(part, kept)
 
     def _cell(self, tensor: torch.Tensor) -> Cell | None:
         found = self.memory.get(tensor)
@@ -266,6 +280,8 @@ class Run(Results, TorchDispatchMode):
                 name=name, args=args, before=before, kwargs=kwargs, out=result, known=known, pairs=pairs, where=where
             )
             cell = self._joined(done)
+            if cell.opaque and not cell.opaque_by[0]:
+                cell.opaque_by = next((own.opaque_by for own in done.cells if own.opaque_by[0]), (name, where))
             if writes and not covers(result):
                 cell = merged(cell, self.memory.get(result), result, where)
             if writes and isinstance(result, torch.nn.Parameter):
