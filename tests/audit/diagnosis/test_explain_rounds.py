@@ -346,4 +346,4 @@ def test_a_mu_is_of_all_rounds_together(deviation, cumulated, accused):
 
     training = mechanisms.mechanism(steps, releases="transcript", clip=1.0)
     found = explain(training, PAIR, key=KEY, claim=guarantees.gaussian(mu=1.0))
-    assert ["cost mu = 2 together" in one.says for one in found.suspicions] == [True] * accused
+    assert ["cost mu = 2 together" in one.says for one in found.findings] == [True] * accused

@@ -78,7 +78,7 @@ def two_sums(key, rows):
 
 
 def masked(key, rows):
-    return jnp.where(jnp.arange(WIDTH) >= 4, *two_sums(key, rows))
+    return jnp.where(jnp.arange(WIDTH) < 4, *two_sums(key, rows))
 
 
 def one_by_a_coin(key, rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -14,7 +15,7 @@ from scipy import sparse
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.facts import Open, Release
 from audit.diagnosis.explain.jaxprs.noise import MOVES, SAME, SUMS, terms_after
-from audit.diagnosis.explain.jaxprs.seen_rows import Source, noise_of, seen_rows, share, touched
+from audit.diagnosis.explain.jaxprs.seen_rows import Source, noise_of, seen_rows, touched
 from audit.diagnosis.explain.jaxprs.value import Value, host
 from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, independent, least_change, side_by_side
 
@@ -28,7 +29,6 @@ CANCELS = 1.02
 """Times what coordinates would cost apart from which on their noise is told to cancel along the record."""
 UNTOLD = "it is seen only in sums with others, in more ways than are followed"
 UNSEEN = "the replay was broken off before anybody saw it"
-SHARED = "rounds share random numbers in a way that is not judged"
 
 
 @dataclasses.dataclass(eq=False)
@@ -243,8 +243,7 @@ class Together:
             own = [source.release for source in sources if source.release is not None]
             seen = [self._known[source.places] for source in sources]
             mine = rows[np.flatnonzero(touched(rows, sources))] if rows.shape[0] else rows
-            shared = len(own) > 1 and share(sources).nnz > len(sources)
-            if not own or (not shared and all(part.all() for part in seen)):
+            if not own or (len(sources) == 1 and seen[0].all()):
                 continue
             if not (mine.shape[0] or any(part.any() for part in seen)):
                 if self.broken_off:
@@ -253,9 +252,7 @@ class Together:
                 continue
             for number in (place[id(release)] for release in own):
                 charges.pop(number)
-            shared = shared and all(np.all(self._for_certain[one.places] | ~self._known[one.places]) for one in sources)
-            joint = self._joint(mine, sources, seen, shared=shared)
-            charges.update((place[id(one)], told) for one, told in joint)
+            charges.update((place[id(one)], told) for one, told in self._joint(mine, sources, seen))
         return [charges[number] for number in sorted(charges)]
 
     def _groups(self, rows: Any) -> list[int]:
@@ -266,21 +263,31 @@ class Together:
         member = sparse.csr_matrix(
             (np.ones(sum(sizes)), (np.arange(sum(sizes)), np.repeat(np.arange(len(sizes)), sizes)))
         )
-        meets = (abs(rows) @ member).tocsr()
-        return list(sparse.csgraph.connected_components(meets.T @ meets + share(self.sources), directed=False)[1])
+        meets = sparse.vstack([abs(rows) @ member, self._shared_numbers()]).tocsr()
+        return list(sparse.csgraph.connected_components(meets.T @ meets, directed=False)[1])
 
-    def _joint(
-        self, rows: Any, sources: Sequence[Source], seen: Sequence[np.ndarray], *, shared: bool
-    ) -> list[tuple[Release, Release]]:
+    def _shared_numbers(self) -> Any:
+        """Numbers of noise by the sources that they stand in, if they are in several that the record moves."""
+        latest = {one.release: place for place, one in enumerate(self.sources) if one.release is not None}
+        draws = collections.Counter(draw for one in latest for draw in one.covering)
+        found = {
+            place: np.unique(one.terms.numbers[one.terms.times != 0])
+            for one, place in latest.items()
+            if one.terms is not None and one.cost and any(draws[draw] > 1 for draw in one.covering)
+        }
+        if len(found) < 2:
+            return sparse.csr_matrix((0, len(self.sources)))
+        numbers, rows = np.unique(np.concatenate(list(found.values())), return_inverse=True)
+        columns = np.repeat(list(found), [own.size for own in found.values()])
+        return sparse.csr_matrix((np.ones(rows.size), (rows, columns)), (numbers.size, len(self.sources)))
+
+    def _joint(self, rows: Any, sources: Sequence[Source], seen: Sequence[np.ndarray]) -> list[tuple[Release, Release]]:
         """What several releases cost that are seen in sums: each its share.
 
         A sum over rounds hides nothing of them where each moves it in the same direction; one of parts of a batch, each
-        with a part of the noise, costs what its only part with the record would under all of that noise. Those whose
-        noise shares numbers are one release of all that is seen.
+        with a part of the noise, costs what its only part with the record would under all of that noise.
         """
         releases = [source.release for source in sources if source.release is not None]
-        if shared and not (len({one.round for one in releases}) == 1 and all(one.exact for one in releases)):
-            return [(one, dataclasses.replace(one, unknown=one.unknown or SHARED)) for one in releases]
         moving = [one for one in releases if one.cost > 0] or releases[-1:]
         both = seen_rows(rows, sources, seen)
         terms = noise_of(both, sources)
@@ -296,10 +303,6 @@ class Together:
         changed: dict[str, Any] = {"exact": all(one.exact for one in releases), "unknown": unknown}
         whole = sum(one.cost**2 for one in moving)
         moved = np.sum([seen_move(one, one.moved) for one in moving], axis=0)
-        if shared:
-            top = max(moving, key=lambda one: one.cost)
-            changed |= {"moved": moved, "variance": terms.variance, "blocks": blocks, "terms": terms}
-            return [(top, dataclasses.replace(top, **changed))]
         told = []
         for one in moving:
             alike = [other for other in releases if other.round == one.round]

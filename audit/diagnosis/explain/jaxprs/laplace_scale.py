@@ -13,6 +13,7 @@ from audit.diagnosis.explain.jaxprs.runs import Program, Run
 from audit.diagnosis.explain.numbers_given import holder, not_handed, went_wrong
 from audit.diagnosis.explain.places import Place, among_records, frames_of, spelled
 from audit.diagnosis.explain.sentences import not_followed
+from guarantees.numerics.rounding import at_most
 
 
 def too_small_scale(program: Program, runs: Sequence[Run], epsilon: float | None) -> list[Finding]:
@@ -61,7 +62,7 @@ def not_compared(runs: Sequence[Run], epsilon: float | None) -> list[Finding]:
     most = None if epsilon is None else cost_in_all(runs)
     if epsilon is None or most is None or most <= (1 + SLACK) * epsilon:
         return []
-    why = f"the Laplace noise costs up to epsilon {most:.4g} in all, and the claim allows {epsilon:.4g}"
+    why = f"the Laplace noise costs up to epsilon {at_most(most)} in all, and the claim allows {epsilon:.4g}"
     at = runs[0].lockstep.meetings.releases[0].at
     return [not_followed(f"{why}: noise on several numbers is not compared any further", at)]
 

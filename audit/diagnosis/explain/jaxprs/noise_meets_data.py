@@ -217,7 +217,8 @@ class Meetings:
             opened = self.together.joined(before, again)
             return Value(a=out.a, b=out.a, at=at, random=True, released=1 + data.released, open=opened)
         terms = None if noise.terms is None else noise.terms.scaled(np.full(shape, -1.0 if noise is minus else 1.0))
-        blocks = () if terms is None or terms.plain else terms.covariance()
+        depends = terms is not None and (noise.repeated is not None or drawn.size < moved.size)
+        blocks = terms.covariance() if terms is not None and depends else ()
         # a direction that neither this record nor the others take, as where all are centred, needs no noise
         taken = signed[1], (-1.0 if data is minus else 1.0) * np.broadcast_to(host(data.b).astype(np.float64), shape)
         without = max(lacking(bare(one, blocks or ())) for one in taken)

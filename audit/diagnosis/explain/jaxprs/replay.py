@@ -19,7 +19,6 @@ from audit.diagnosis.explain.jaxprs.facts import Idle
 from audit.diagnosis.explain.jaxprs.few_answers import CHOSEN, COVERED_BY_CHOICE, same_answers
 from audit.diagnosis.explain.jaxprs.further_looks import clipped_together, cut_too_late, looked_again
 from audit.diagnosis.explain.jaxprs.joint_law import not_drawn_one_by_one
-from audit.diagnosis.explain.jaxprs.joint_releases import SHARED
 from audit.diagnosis.explain.jaxprs.laplace_scale import cost_in_all, not_compared, too_small_scale
 from audit.diagnosis.explain.jaxprs.left_out import left_out
 from audit.diagnosis.explain.jaxprs.record_shares import Company
@@ -140,10 +139,8 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     why = "is made of random numbers in a way that is not followed: its coordinates may depend on one another"
     findings += [sentences.not_followed(f"the noise of {spelled(at)} {why}", at) for at in correlated]
     rounds = [releases for run in runs for releases in by_round(program, run).values()]
-    together = dict.fromkeys(
-        (one.unknown, one.at) for own in rounds for one in own if one.unknown in (ROUNDS_TOGETHER, SHARED)
-    )
-    findings += [sentences.not_followed(f"{why}: {spelled(at)}", at) for why, at in together]
+    together = dict.fromkeys(one.at for own in rounds for one in own if one.unknown == ROUNDS_TOGETHER)
+    findings += [sentences.not_followed(f"{ROUNDS_TOGETHER}: {spelled(at)}", at) for at in together]
     unfollowed: dict[str, dict[Place, None]] = {}
     for why, at in (place for run in runs for place in run.lockstep.meetings.unfollowed):
         unfollowed.setdefault(why, {}).setdefault(at)

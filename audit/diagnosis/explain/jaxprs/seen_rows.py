@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,14 +28,6 @@ class Source:
         """Numbers of its coordinates."""
         return slice(self.first, self.first + self.own_variance.size)
 
-    @functools.cached_property
-    def numbers(self) -> np.ndarray:
-        """What its noise is made of, in order, where that is told apart."""
-        terms = self.own_terms if self.release is None else self.release.terms
-        if terms is None or terms.numbers is None:
-            return np.empty(0, np.int64)
-        return np.unique(terms.numbers[terms.times != 0])
-
     @property
     def noise(self) -> Terms | None:
         """Of each, as a map of independent numbers: of its own where no others are known."""
@@ -46,17 +37,6 @@ class Source:
             return Terms(*(array.reshape(size, -1) for array in (terms.numbers, terms.times)))
         variance = self.own_variance if release is None else release.variance
         return independent(-self.first - size, (size,), variance.ravel())
-
-
-def share(sources: Sequence[Source]) -> Any:
-    """Which sources share numbers of noise, as a matrix; each shares its own with itself."""
-    # more records may have been added to a release: the last of its sources has them all
-    last = {id(source.release or source): place for place, source in enumerate(sources)}.values()
-    numbers = [source.numbers if place in last else source.numbers[:0] for place, source in enumerate(sources)]
-    known, columns = np.unique(np.concatenate(numbers), return_inverse=True)
-    rows = np.repeat(np.arange(len(sources)), [own.size for own in numbers])
-    holds = sparse.csr_matrix((np.ones(rows.size), (rows, columns)), (len(sources), known.size))
-    return (holds @ holds.T + sparse.identity(len(sources))).tocsr()
 
 
 def touched(rows: Any, sources: Sequence[Source]) -> np.ndarray:
