@@ -43,6 +43,14 @@ class InconclusiveAuditWarning(UserWarning):
     """An audit had too few trials to say anything, or a replay did not judge some code."""
 
 
+class LooksWrong(pytest.fail.Exception):
+    """Fails a test in which ``dp_explain`` finds lines that look wrong; the summary and the page name them."""
+
+    def __init__(self, told: Explanation):
+        super().__init__(str(told), pytrace=False)
+        self.dp_explain_found = [found.heading for found in told.suspicions]
+
+
 class LooksWrongWarning(UserWarning):
     """A replay of the code shows a fault that no trial of the audit did; the test passes as its trials were counted."""
 
@@ -237,7 +245,7 @@ def dp_explain(
     own = key_from_seed(0) if key is None else key
     told = explain(step, neighbours, key=own, claim=claim, noise_multiplier=noise_multiplier)
     if told.suspicions:
-        pytest.fail(str(told), pytrace=False)
+        raise LooksWrong(told)
     if told.not_judged:
         said = " ".join(found.says for found in told.not_judged)
         warnings.warn(InconclusiveAuditWarning(f"dp_explain: {said}"), stacklevel=3)
@@ -279,7 +287,16 @@ def _listed(names: Sequence[str]) -> str:
     return shown if len(names) <= MOST_NAMES else f"{shown} and {len(names) - MOST_NAMES} more"
 
 
-def report(found: Sequence[dict[str, Any]], folder: str) -> Path:
+def look_wrong(suspected: Sequence[str]) -> list[str]:
+    """What ``dp_explain`` found, test by test; nothing if it found nothing."""
+    from audit.report.escaping import visible
+
+    tests = counted(len({each.partition(": ")[0] for each in suspected}), "test")
+    head = f"dp-audit: lines look wrong in {tests} of dp_explain, which draws no trials:"
+    return [head, *(f"  {visible(each)}" for each in suspected)] if suspected else []
+
+
+def report(found: Sequence[dict[str, Any]], folder: str, suspected: Sequence[str] = ()) -> Path:
     """Write records.json and index.html of a session, and say where the page is."""
     from audit.record.stored import from_json, save_records
     from audit.report.page import write_report
@@ -288,4 +305,4 @@ def report(found: Sequence[dict[str, Any]], folder: str) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     records = tuple(sorted(map(from_json, found), key=lambda record: record.name))
     save_records(records, out / "records.json")
-    return write_report(records, out, title="pytest")
+    return write_report(records, out, title="pytest", replayed=tuple(suspected))

@@ -61,13 +61,17 @@ def _require_folder(folder: str) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Records travel with the last report of a test, so they also come from xdist workers."""
     report = yield
     if report.when == "teardown" and FOUND in item.stash:
         report.dp_audit_records = item.stash[FOUND]  # type: ignore[attr-defined]
     if report.when == "call" and report.passed and "dp_explain" in getattr(item, "fixturenames", ()):
         report.dp_audit_explained = [item.nodeid]  # type: ignore[attr-defined]
+    if call.excinfo is not None and (lines := getattr(call.excinfo.value, "dp_explain_found", None)):
+        report.dp_audit_suspected = [f"{item.nodeid}: {line}" for line in lines]  # type: ignore[attr-defined]
     return report
 
 
@@ -101,19 +105,22 @@ class _Gatherer:
         self._config = config
         self._found: list[dict[str, Any]] = []
         self._explained: list[str] = []
+        self._suspected: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the records that a report carries."""
         self._found += getattr(report, "dp_audit_records", [])
         self._explained += getattr(report, "dp_audit_explained", [])
+        self._suspected += getattr(report, "dp_audit_suspected", [])
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Say what was looked at and what was not; write the report, and say where it is."""
-        if not self._found:
+        if not (self._found or self._suspected):
             return
-        from audit.pytest_plugin import looked_at, report
+        from audit.pytest_plugin import look_wrong, looked_at, report
 
-        for line in looked_at(self._found, self._explained):
+        audited = looked_at(self._found, self._explained) if self._found else []
+        for line in [*audited, *look_wrong(self._suspected)]:
             terminalreporter.write_line(line)
         if folder := self._config.getoption("--dp-audit-report"):
-            terminalreporter.write_line(f"dp-audit report: {report(self._found, folder)}")
+            terminalreporter.write_line(f"dp-audit report: {report(self._found, folder, self._suspected)}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -353,6 +354,19 @@ class TradeOff:
     def regret(self, other: Curve | None = None, *, alpha_range: tuple[float, float] = ALPHA_RANGE) -> float:
         """How much reporting ``other`` (default: mu_star-GDP) instead of this curve over-reports attacks."""
         return summary.regret(self, other, alpha_range=alpha_range)
+
+
+class ComputedCurve(TradeOff):
+    """A curve whose law is computed when it is first asked for: who compares a claim's settings never waits for it."""
+
+    def __init__(self, compute: Callable[[], LossLaw]):
+        # as the fields of a frozen class
+        vars(self).update(_compute=compute, _defects=[], _epsilons={})
+
+    @functools.cached_property
+    def law(self) -> LossLaw:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The law, from now on kept."""
+        return vars(self)["_compute"]()
 
 
 @checked

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections.abc import Mapping
 from typing import Any
+
+_BOUND: weakref.WeakKeyDictionary[Any, tuple[str, str] | None] = weakref.WeakKeyDictionary()
 
 
 def name_of(given: Any) -> str:
@@ -31,9 +34,22 @@ def place_of(function: Any) -> str:
 
 
 def _bound_to(given: Any) -> tuple[str, str] | None:
-    """Module and name bound to what a factory made (a closure, a lambda, a partial), which has no own name."""
+    """Module and name bound to what a factory made (a closure, a lambda, a partial), which has no own name.
+
+    All modules are looked through, for which a name that is asked for hundreds of times is too slow: the first answer
+    stays.
+    """
     if not isinstance(given, functools.partial) and "<" not in getattr(given, "__qualname__", ""):
         return None
+    try:
+        if given not in _BOUND:
+            _BOUND[given] = _found(given)
+        return _BOUND[given]
+    except TypeError:  # it has no hash, or nothing may refer to it weakly
+        return _found(given)
+
+
+def _found(given: Any) -> tuple[str, str] | None:
     for place, module in list(sys.modules.items()):
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is given and not name.startswith("_"):

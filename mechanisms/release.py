@@ -21,6 +21,11 @@ from mechanisms.contract import Collapsed, OutputKind
 PLAIN = "output"
 """Name of the one part of a plain array."""
 TRANSCRIPTS = ("transcript", "collapsed_transcript")
+OTHER_STEPS = (
+    "Where the number of records decides how many batches there are, it decides the sampling rate, too (Opacus's "
+    "1/len(loader) changes where N is a multiple of the batch size): choose another N, or fix the rate and the steps"
+)
+"""Why one record more makes other steps, and what to do."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,8 +145,9 @@ def _refuse_lost_digits(name: str, array: np.ndarray, single: np.ndarray) -> Non
         raise LostDigitsError(
             f"releases of {own[0, first]:.4g}{'' if name == PLAIN else f' in {name!r}'} vary by {deviation[first]:.2g} "
             f"from trial to trial, but float32, in which releases are stored, has steps of "
-            f"{np.spacing(largest[near][first]):.2g} there: release float32 (`.astype('float32')`) if nobody sees more "
-            "digits; else subtract a constant, the same on both datasets, which does not change what they reveal."
+            f"{np.spacing(largest[near][first]):.2g} there: release float32 (`.astype('float32')`, of a tensor "
+            "`.float()`) if nobody sees more digits; else subtract a constant, the same on both datasets, which does "
+            "not change what they reveal."
         )
 
 

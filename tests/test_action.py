@@ -87,6 +87,7 @@ case "$1" in run) exit ${RUN:-0} ;; compare) exit ${COMPARED:-0} ;; explain) exi
 """
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("given", "ran", "code"),
     [

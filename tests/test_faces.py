@@ -135,6 +135,7 @@ def test_a_misspelt_keyword_is_answered_by_the_one_that_is_meant():
         guarantees.subsampled_gaussian(rate=0.5, colour=1.0)
 
 
+@pytest.mark.long
 def test_the_rooms_behind_a_face_need_no_import_of_their_own():
     code = "import mechanisms, guarantees, audit; mechanisms.sampling.poisson; mechanisms.canaries.blank; "
     code += "guarantees.shuffling.edgeworth_cdf; guarantees.normalised.clt_bound; audit.bounds.joint_p_value"

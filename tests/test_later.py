@@ -33,6 +33,7 @@ def done():
     return subprocess.run([sys.executable, "-c", LATE], check=False, capture_output=True, text=True)
 
 
+@pytest.mark.long
 def test_structured_objects_made_before_jax_is_loaded_are_pytrees_after_it(done):
     assert done.returncode == 0, done.stderr
 

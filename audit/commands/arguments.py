@@ -47,7 +47,7 @@ def risk_of(confidence: float) -> float:
 def _speech(parser: argparse.ArgumentParser) -> None:
     """Options of every command about what it prints."""
     _flag(parser, "--json", "print machine-readable JSON on standard output")
-    _flag(parser, "--quiet", "print only warnings, errors and --json output; see the exit code")
+    _flag(parser, "--quiet", "print only warnings, errors and --json output; the exit code says the rest")
 
 
 def _suite(parser: argparse.ArgumentParser) -> None:
@@ -192,7 +192,7 @@ def _bound(parser: argparse.ArgumentParser) -> None:
         "--without",
         required=True,
         metavar="A.npy",
-        help="scores on the dataset without the record, or outputs (one row a trial), of which a third learns a score: "
+        help="scores on the dataset without the record, or outputs (one row per trial; a third of them learn a score): "
         ".npy, .npz or .csv; FILE:NAME names an array or a column, FILE:NAME:LABEL=0 the rows whose column LABEL is 0, "
         "FILE:all every column of a table of outputs",
     )
@@ -262,8 +262,8 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         metavar="PATH",
-        help="folder for figures, and without an extension for HTML and LaTeX; else a file (default: figures and HTML "
-        "beside the records, all else on standard output)",
+        help="a folder for figures and, if it has no extension, for HTML and LaTeX; otherwise a file (default: figures "
+        "and HTML beside the records, everything else on standard output)",
     )
     parser.add_argument("--title", help="title of the report (default: the suite's, if the records have one)")
     _speech(parser)

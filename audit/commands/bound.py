@@ -82,7 +82,9 @@ def _read(arguments: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
     zero, one = load_scores(arguments.without), load_scores(arguments.with_record)
     outputs = are_outputs(zero) or are_outputs(one)
     if outputs and arguments.one_run:
-        raise ValueError("--one-run reads one score a canary, and these files hold several numbers a row: save scores.")
+        raise ValueError(
+            "--one-run reads one score per canary, but these files have several numbers per row; save scores."
+        )
     if outputs:
         zero, one = rows_of_outputs("--without", zero), rows_of_outputs("--with", one)
     else:

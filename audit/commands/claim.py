@@ -60,8 +60,7 @@ def _shuffled(arguments: argparse.Namespace) -> int:
     others = ("claims", "sampler", "normalise_by", "plot")
     if given := [name for name in others if getattr(arguments, name)]:
         raise ValueError(
-            f"--shuffled prints its own four rows and takes no {given[0].replace('_', '-')}; "
-            "run claim a second time for it."
+            f"--shuffled prints its own four rows, without --{given[0].replace('_', '-')}; run `claim` again for that."
         )
     setting, stated = _setting(arguments), _stated(arguments)
     found = shuffled_training(setting, deltas=tuple(arguments.delta or (1e-6, 1e-5)))
@@ -115,15 +114,15 @@ def _setting(arguments: argparse.Namespace) -> Setting:
     rate, batches = arguments.rate, None
     if arguments.batch is not None:
         if rate is not None:
-            raise ValueError("--batch and --rate exclude each other: the rate is --batch / --records.")
+            raise ValueError("give --rate, or --batch and --records, not both: the rate is --batch / --records.")
         if arguments.records is None or not 1 <= arguments.batch <= arguments.records:
-            raise ValueError("--batch needs --records, at least as many: the rate is --batch / --records.")
+            raise ValueError("--batch needs --records of at least that number: the rate is --batch / --records.")
         rate, batches = arguments.batch / arguments.records, -(-arguments.records // arguments.batch)
     if rate is None or arguments.noise_multiplier is None:
         raise ValueError("a training needs --rate (or --batch and --records) and --noise-multiplier.")
     require("rate", 0 < rate <= 1, "in (0, 1]", rate)
     if arguments.epochs is not None and arguments.steps is not None:
-        raise ValueError("--epochs and --steps exclude each other: an epoch has as many steps as batches.")
+        raise ValueError("give --epochs or --steps, not both: an epoch has as many steps as batches.")
     in_epochs = (arguments.epochs or 1) * (batches or round(1 / rate))
     steps = in_epochs if arguments.epochs is not None else arguments.steps
     return Setting(

@@ -28,7 +28,7 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.one_run is not None:
         return _one_run(arguments)
     if arguments.claim is not None:
-        raise SuiteError("--claim goes with --one-run CANARIES; a suite names its own claims.")
+        raise SuiteError("--claim needs --one-run CANARIES; a suite names its own claims, so drop --claim.")
     if not 0 < arguments.power < 1:
         raise SuiteError(f"--power must lie between 0 and 1, got {arguments.power}.")
     suite = suite_of(arguments)
@@ -115,7 +115,9 @@ def _print_plans(plans: list[AuditPlan], arguments: argparse.Namespace) -> None:
 
 def _one_run(arguments: argparse.Namespace) -> int:
     if arguments.suite is not None or arguments.claim is None:
-        raise SuiteError("--one-run CANARIES plans one training: give --claim 'gaussian(mu=1)', say, and no suite.")
+        raise SuiteError(
+            "--one-run CANARIES plans one training: give it --claim, such as 'gaussian(mu=1)', and no suite."
+        )
     from audit.commands.arguments import risk_of
     from audit.one_run.plan import plan_one_run
     from audit.record.record import plain
@@ -145,29 +147,31 @@ def _print_table(plans: list[AuditPlan]) -> None:
     console = Console(width=log_width())
     power, risk = plans[0].plan.power, plans[0].plan.risk
     deltas = sorted({entry.plan.delta for entry in plans})
-    at = f"delta {deltas[0]:g}" if len(deltas) == 1 else "the delta of each audit"
-    table = Table(
-        caption=f"Trials of both datasets together, at power {power:g} and risk {risk:.2g} per audit; epsilons at "
-        f"{at}. Times are for one process, without judging and diagnosing. 'To prove a violation' is by limits on each "
-        "error rate (in parentheses: by the joint test, and if the audit may stop early); below it, two standard "
-        "errors of the pilot either way. 'unclear': within these errors the claim holds. 'never': as far as known, the "
-        "mechanism keeps the claim. 'Smallest leak found': the epsilon of a Gaussian mechanism in the claim's place.",
-        caption_justify="left",
-    )
+    at = f"delta {deltas[0]:g}" if len(deltas) == 1 else "each audit's delta"
+    meant = [
+        f"Trials are of both datasets together, at power {power:g} and risk {risk:.2g} an audit; epsilons are at {at}; "
+        "times are of drawing in one process."
+    ]
+    cells = [_cells(entry) for entry in plans]
+    if any("never" in cell for row in cells for cell in row):
+        meant.append("Never: as far as known, the code keeps its claim.")
+    if any(entry.trials_between is not None for entry in plans):
+        meant.append("A range: two standard errors of the pilot either way; unclear: within them the claim holds.")
+    table = Table(caption=" ".join(meant), caption_justify="left")
     table.add_column("audit")
     table.add_column("known from")
     for column in (
         "trials\nplanned",
         "time",
-        "to prove a violation\n(anytime)",
+        "to prove a violation\n(stopping early)",
         "time",
-        "smallest\nleak found",
+        "smallest Gaussian\nleak found",
         "largest epsilon\nprovable",
         "epsilon, if\nas claimed",
     ):
         table.add_column(column, justify="right")
-    for entry in plans:
-        table.add_row(escape(visible(entry.name)), entry.source, *_cells(entry))
+    for entry, row in zip(plans, cells, strict=True):
+        table.add_row(escape(visible(entry.name)), entry.source, *row)
     console.print(table)
     notes: dict[str, list[AuditPlan]] = {}
     for entry in plans:

@@ -300,10 +300,10 @@ def _for_this_run(suite: Suite, arguments: argparse.Namespace) -> Suite:
         audits = tuple(dataclasses.replace(audit, policy={"kind": "anytime"}, target=None) for audit in suite.audits)
         suite = dataclasses.replace(suite, audits=audits)
         if arguments.like is not None:
-            raise SuiteError("--stop-early and --like exclude each other: only fixed samples are compared.")
+            raise SuiteError("give --stop-early or --like, not both: --like compares fixed numbers of trials.")
     if arguments.fresh_seed:
         if arguments.seed is not None:
-            raise SuiteError("--seed and --fresh-seed exclude each other.")
+            raise SuiteError("give --seed or --fresh-seed, not both.")
         arguments.seed = secrets.randbelow(SEEDS)
         print(f"seed: {arguments.seed}", file=sys.stderr)
     suite = with_seed(suite, arguments.seed)

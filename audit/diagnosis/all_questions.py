@@ -42,6 +42,8 @@ PIECE = 64
 """Most trials drawn between two checks of the deadline."""
 MANY_EMPTY = 20
 """Expected number of empty batches from which on it cannot be chance that none was drawn."""
+OF_SKEWNESS = 1e-3
+"""Share of a question's risk at which noise is said to be skewed, where the answer already is 'wrong'."""
 CHUNK_ENTRIES = 2**20
 """Output coordinates drawn at once."""
 
@@ -229,10 +231,20 @@ def _movement_questions(
         return answer if rate_told else batches.at_no_stated_rate(answer)
 
     one_step = (batches_vary, sampled_as_stated) if rate_told else (batches_vary,)
+
+    def noise_or_sum_is_off(risk: float) -> Diagnosis:
+        ask = functools.partial(noise_or_sum.noise_over_sensitivity, measured, signal, stated, risk=risk)
+        found = ask()
+        if not found.wrong or not rate_told or stated.rate < 1 or signal.rounds > 1:
+            return found
+        # in full batches nothing but noise varies
+        skewness = distribution.known_skewness((without.outputs, with_record.outputs), risk=OF_SKEWNESS * risk)
+        return ask(skewness=skewness) if skewness else found
+
     in_steps = (lambda risk: batches.steps_apart(without, with_record, signal, risk=risk),)
     return (
         *(one_step if signal.rounds == 1 else in_steps),
-        lambda risk: noise_or_sum.noise_over_sensitivity(measured, signal, stated, risk=risk),
+        noise_or_sum_is_off,
     )
 
 

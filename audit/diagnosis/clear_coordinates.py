@@ -99,4 +99,6 @@ def _values(column: Array) -> str:
     values = np.unique(column)
     if len(values) == 1:
         return f"{values[0]:.6g} in each of {len(column):,} trials"
+    if len(values) == len(column):
+        return f"a different number in each of {len(column):,} trials"
     return f"one of {len(values):,} values in {len(column):,} trials"

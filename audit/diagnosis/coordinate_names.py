@@ -26,6 +26,14 @@ def places(mask: np.ndarray, layout: Layout | None) -> str:
     return f"step {steps}" + ("" if rounds[touched[0]].all() else f": {where}")
 
 
+def one_place(place: int, layout: Layout | None) -> str:
+    """Name one number of a flattened release, and of a transcript the step that it is part of."""
+    if layout is None or (layout.rounds or 1) == 1:
+        return f"coordinate {place}"
+    step, coordinate = divmod(place, layout.size)
+    return f"step {step + 1}" + (f", coordinate {coordinate}" if layout.size > 1 else "")
+
+
 def _tensors(mask: np.ndarray, layout: Layout) -> str:
     """Describe the coordinates of one round by tensor."""
     if layout.names == (PLAIN,):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from audit.diagnosis.cause_sentences import answer
+from audit.diagnosis.coordinate_names import one_place
 from audit.diagnosis.noise import Array
 from audit.record.diagnosis_answer import Diagnosis
+from mechanisms.release import Layout
 
 MOST_COORDINATES = 4096
 """Most coordinates that are examined, evenly spread."""
@@ -20,7 +22,7 @@ NEAR, FEW = 0.25, 0.01
 """A cut leaves other values near its pile: within NEAR of their deviations, at least FEW for each value in the pile."""
 
 
-def cut_noise(first: Array, second: Array, *, risk: float) -> Diagnosis | None:
+def cut_noise(first: Array, second: Array, *, layout: Layout | None = None, risk: float) -> Diagnosis | None:
     """Answer naming a coordinate that often equals its smallest or largest value, which the record changes; or None.
 
     Bounds that were chosen beforehand cut a release at the same ends with the record and without it, which leaks
@@ -39,11 +41,12 @@ def cut_noise(first: Array, second: Array, *, risk: float) -> Diagnosis | None:
         if len(found):
             place = int(found[np.argmax(np.minimum(*heights)[found])])
             values = [float(side[-1 if mirrored else 0, place]) for side in ordered]
+            where = one_place(int(chosen[place]), layout)
             piles = [f"{value:.6g} in {int(height[place]):,}" for value, height in zip(values, heights, strict=True)]
             return answer(
                 "tails",
                 wrong=True,
-                measured=f"values pile up at an end that the record moves: coordinate {chosen[place]} is exactly its "
+                measured=f"values pile up at an end that the record moves: {where} is exactly its "
                 f"{name} value, {piles[0]} of {len(sides[0]):,} trials without the record, and {piles[1]} of "
                 f"{len(sides[1]):,} with it",
                 causes=("cut",),

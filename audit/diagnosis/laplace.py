@@ -16,6 +16,10 @@ from guarantees.numerics.distributions import student
 
 SAMPLE = 100_000
 """Most draws whose law is tested."""
+ALIKE = 5.0
+"""Standard errors up to which noise, or its size, is taken to be uncorrelated between numbers."""
+MOST_LISTED = 4
+"""Most costs that are listed one by one."""
 SHARES = {"laplace": (0.5, 0.25), "normal": (2 / math.pi, (4 - 12 / math.pi) * 2 / math.pi)}
 """By law: the square of the mean absolute value over the mean square, and its variance times the number of draws."""
 
@@ -98,4 +102,42 @@ def l1_ratio(without: Noise, with_record: Noise, signal: Signal | None, *, epsil
         risk=risk,
         assumes="Laplace noise of one scale; means are normal",
         estimate=allowed / max(moved, 1e-300),
+    )
+
+
+def cost_in_all(without: Noise, with_record: Noise, *, epsilon: float, risk: float) -> Diagnosis | None:
+    """Whether independent Laplace noise on several numbers costs more than epsilon in all; None where it is correlated.
+
+    On each number it costs ``|m| / b``, and these add up where the noise is independent. One half of the trials gives
+    the signs of m, so that a number that the record does not move adds nothing on average; the other half measures.
+    """
+    centred = np.concatenate([without.centred, with_record.centred])
+    width = centred.shape[1]
+    for values in (centred, np.abs(centred)):
+        if np.abs(np.corrcoef(values.T) - np.eye(width)).max() > ALIKE / math.sqrt(len(values)):
+            return None
+    signs, (without_half, with_half) = (
+        np.sign(with_record.outputs[::2].mean(axis=0) - without.outputs[::2].mean(axis=0)),
+        (side.outputs[1::2].astype(np.float64) for side in (without, with_record)),
+    )
+    counts = (len(without_half), len(with_half))
+    variance = (without_half.var(axis=0, ddof=1) + with_half.var(axis=0, ddof=1)) / 2
+    costs = signs * (with_half.mean(axis=0) - without_half.mean(axis=0)) / np.sqrt(variance / 2)
+    # of Laplace noise a variance has the relative variance 5 / N, and a scale a quarter of it
+    error = math.sqrt(float(np.sum(2 * sum(1 / count for count in counts) + costs**2 * 5 / (4 * sum(counts)))))
+    total = float(costs.sum())
+    p = float(student.sf((total - epsilon) / error, min(counts) - 1))
+    listed = ", ".join(f"{cost:.2g}" for cost in np.sort(costs)[::-1][:MOST_LISTED]) + ", ..." * (width > MOST_LISTED)
+    alone = costs.max() <= (1 + CLOSE) * epsilon + 2 * error
+    return answer(
+        "l1_ratio",
+        measured=f"the Laplace noise on {width} numbers costs epsilon {total:.2g} in all ({listed}), and the claim "
+        f"allows {epsilon:g}"
+        if p < risk
+        else "the Laplace noise is not shown to cost more in all than is claimed",
+        causes=(*(("spent_on_each",) if alone else ()), "less_noise", "larger_bound", "counted_again"),
+        p_value=p,
+        risk=risk,
+        assumes="Laplace noise that is independent between numbers; means are normal",
+        estimate=total,
     )

@@ -25,12 +25,14 @@ TOO_LITTLE_NOISE = ("less_noise", "less_beside")
 """Causes that lie in the noise."""
 
 
-def noise_over_sensitivity(movement: Movement, signal: Signal, stated: Stated, *, risk: float) -> Diagnosis:
+def noise_over_sensitivity(
+    movement: Movement, signal: Signal, stated: Stated, *, skewness: float = 0.0, risk: float
+) -> Diagnosis:
     """Whether the noise is too small for how far the record moves the sum, given clip and noise multiplier.
 
     A constant divisor is in both and cancels: ``m <= q L s / (sigma C)``, by a t test with the smaller degrees of
     freedom; m is how far the mean moves, in any direction, s the noise's deviation, L the length that the record may
-    move the sum.
+    move the sum. Noise that is known to have a ``skewness``, if not 0, may have lost a side.
     """
     movement = movement if stated.divisor is None else movement.times(stated.divisor)
     movement_per_noise = stated.rate * signal.length / stated.deviation
@@ -59,6 +61,9 @@ def noise_over_sensitivity(movement: Movement, signal: Signal, stated: Stated, *
             # the cause that explains the variance of the sum better comes first
             better = rates.p_found > rates.p_stated
             causes = tuple(dict.fromkeys(("another_rate", *causes) if better else (*causes, "another_rate")))
+        if skewness:
+            measured += f"; the noise has skewness {skewness:.2g}, and normal noise has none"
+            causes = ("one_sided", *causes)
     return answer(
         "ratio",
         measured=measured,

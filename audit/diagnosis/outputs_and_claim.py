@@ -44,18 +44,20 @@ def compare_with_claim(case: Case, risk: float, *, place: int = 0, whole: bool =
         batch_risk = NOISE_OF_BATCHES * risk if batches is not None and not whole else 0.0
         share = (risk - batch_risk) / (2 + whole + (case.rounds > 1) + case.broken)
         clear_answer = clear_coordinates(first, second, advantage=claim.advantage, layout=layout, risk=share / 2)
-        clear_answer = clear_answer or cut_noise(first, second, risk=share)
+        clear_answer = clear_answer or cut_noise(first, second, layout=layout, risk=share)
         clear_answer = clear_answer or bare_values(first, second, layout=layout, risk=share)
         if clear_answer is not None:
             return (clear_answer,)
         limits = {"epsilon": claim.epsilon, "delta": case.record.report_delta}
-        event = telling_event(first, second, **limits, risk=share) if case.broken else None
+        event = telling_event(first, second, **limits, layout=layout, risk=share) if case.broken else None
         if event is not None and takes_few_values(first, second):
             # means and deviations say little about such a release
             return (event,)
-        epsilon = positive(claim.parameters.get("epsilon"))
+        # what later steps are given depends on the noise of earlier ones, so that no law is due for them
+        epsilon = positive(claim.parameters.get("epsilon")) if case.rounds == 1 else None
+        law, one_step = stated_law(case.record), first_step(case, first, second)
         noise = (
-            diagnose_whole_release(first, second, law=stated_law(case.record), epsilon=epsilon, risk=share)
+            diagnose_whole_release(*one_step, broken=case.broken, law=law, epsilon=epsilon, layout=layout, risk=share)
             if whole
             else ()
         )

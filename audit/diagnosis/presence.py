@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from audit.diagnosis.cause_sentences import answer
-from audit.diagnosis.coordinate_names import places
+from audit.diagnosis.coordinate_names import one_place, places
 from audit.diagnosis.distribution import on_a_grid
 from audit.diagnosis.noise import Array, Noise
 from audit.record.diagnosis_answer import REPEATED, Diagnosis
@@ -237,7 +237,7 @@ def bare_values(
     place = int(np.flatnonzero(found)[0])
     counts = [f"{len(np.unique(side[:, place].astype(np.float32))):,}" for side in sides]
     where = places(found, layout)
-    example = "it takes" if found.sum() == 1 else f"coordinate {place} takes"
+    example = "it takes" if found.sum() == 1 else f"{one_place(place, layout)} takes"
     return answer(
         "bare",
         wrong=True,

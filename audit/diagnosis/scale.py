@@ -74,6 +74,8 @@ def depends_on_record(without: Noise, with_record: Noise, *, sampled: bool = Fal
         deviations = f"deviation {deviation_without:.3g} without it, {deviation_with:.3g} with it"
         if low * deviation_without <= deviation_with <= high * deviation_without and not low <= 1 <= high:
             measured = f"{measured} ({deviations})"
+        elif _alike_on_one_scale(first, second, risk):
+            measured = f"the record changes the scale of the noise ({deviations})"
         else:
             measured, causes = f"the record changes the law of the noise ({deviations})", ("noise_of_dataset",)
     if wrong and sampled:
@@ -89,6 +91,15 @@ def depends_on_record(without: Noise, with_record: Noise, *, sampled: bool = Fal
         estimate=ratio,
         interval=(low, high),
     )
+
+
+def _alike_on_one_scale(first: Array, second: Array, risk: float) -> bool:
+    """Whether trials' sizes over their geometric means, or over their root mean squares, are alike by rank."""
+    own = [(sizes[sizes > 0], math.sqrt(float(np.mean(sizes**2)))) for sizes in (first, second)]
+    if any(not len(positive) for positive, _ in own):
+        return False
+    by_geometric_mean = [positive / math.exp(float(np.log(positive).mean())) for positive, _ in own]
+    return any(rank_sum_p(*sides) >= risk for sides in (by_geometric_mean, [sizes / root for sizes, root in own]))
 
 
 def _size_ratio(first: Array, second: Array, risk: float) -> tuple[float, tuple[float, float]]:

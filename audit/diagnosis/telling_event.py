@@ -10,13 +10,15 @@ import numpy as np
 
 from audit.bounds.clopper_pearson import clopper_pearson_lower, clopper_pearson_upper
 from audit.diagnosis.cause_sentences import OTHERS, answer
+from audit.diagnosis.coordinate_names import one_place
 from audit.diagnosis.noise import Array
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.rounding import at_most
+from mechanisms.release import Layout
 
 FEWEST = 20
 """Fewest trials of a side in each half."""
-SIDES = ("without the record", "with it")
+SIDES = ("without", "with")
 MOST_NUMBERS = 16
 """Most numbers of a release that is compared as a whole."""
 FEW = 16
@@ -25,6 +27,8 @@ MOST_PLACES = 256
 """Most numbers of a release that are examined one by one."""
 MOST_VALUES = 4
 """Most releases that are counted together."""
+MOST_LISTED = 4
+"""Most numbers of such releases that are listed one by one."""
 NEVER = 0.02
 """Share of the other side's count below which an event hardly ever happens."""
 REPEATED = 0.5
@@ -44,7 +48,9 @@ class _Event:
     discrete: bool
 
 
-def telling_event(first: Array, second: Array, *, epsilon: float, delta: float, risk: float) -> Diagnosis | None:
+def telling_event(
+    first: Array, second: Array, *, epsilon: float, delta: float, layout: Layout | None = None, risk: float
+) -> Diagnosis | None:
     """Answer naming a release, or an end of a coordinate, that one side has more often than the claim allows; or None.
 
     One half of each side's trials chooses the event, by its excess over ``exp(epsilon)`` times the other side's and
@@ -55,7 +61,7 @@ def telling_event(first: Array, second: Array, *, epsilon: float, delta: float, 
     if min(map(len, sides)) < 2 * FEWEST or not math.isfinite(epsilon):
         return None
     halves = [[side[start::2] for side in sides] for start in (0, 1)]
-    event = _discrete(*halves, sides=sides, epsilon=epsilon) or _exceeding_end(*halves)
+    event = _discrete(*halves, sides=sides, epsilon=epsilon, layout=layout) or _exceeding_end(*halves, layout=layout)
     if event is None:
         return None
     trials = [len(side) for side in halves[1]]
@@ -65,7 +71,8 @@ def telling_event(first: Array, second: Array, *, epsilon: float, delta: float, 
     allowed = math.exp(epsilon) * float(high) + delta
     if not float(low) > allowed:
         return None
-    frequencies = [f"{event.counts[side]:,} of {trials[side]:,} trials {SIDES[side]}" for side in (more, less)]
+    often = f"{event.counts[more]:,} of {trials[more]:,} trials {SIDES[more]} the record"
+    seldom = f"{event.counts[less]:,} of {trials[less]:,} {SIDES[less]} it"
     one_sided = event.counts[less] <= NEVER * event.counts[more]
     causes = ("cut", "less_noise") if one_sided else ("less_noise", "cut")
     if event.discrete:
@@ -74,7 +81,7 @@ def telling_event(first: Array, second: Array, *, epsilon: float, delta: float, 
     return answer(
         "telling_event",
         wrong=True,
-        measured=f"{event.words} in {frequencies[0]}, and in {frequencies[1]}; the claim allows at most "
+        measured=f"{event.words} in {often} and in {seldom}; the claim allows at most "
         f"{at_most(math.exp(epsilon), '.3g')} times as many{beyond}",
         causes=(*causes, OTHERS),
         p_value=risk,
@@ -99,7 +106,12 @@ def _repeats(sides: Sequence[Array]) -> bool:
 
 
 def _discrete(
-    chosen_by: Sequence[Array], judged_by: Sequence[Array], *, sides: Sequence[Array], epsilon: float
+    chosen_by: Sequence[Array],
+    judged_by: Sequence[Array],
+    *,
+    sides: Sequence[Array],
+    epsilon: float,
+    layout: Layout | None,
 ) -> _Event | None:
     """The most exceeding event among whole releases and numbers of few values; None if there are none."""
     width = sides[0].shape[1]
@@ -116,10 +128,16 @@ def _discrete(
     (_, side, rows), place = found[at], places[at]
     judged = judged_by if place is None else [columns[:, place, None] for columns in judged_by]
     counts = [int(np.any(np.all(columns[:, None] == rows[None], axis=2), axis=1).sum()) for columns in judged]
-    listed = [f"{row[0]:.6g}" if len(row) == 1 else f"({', '.join(f'{number:.6g}' for number in row)})" for row in rows]
-    subject = "the release" if place is None else f"coordinate {place}"
-    words = f"{subject} is {listed[0]}" if len(listed) == 1 else f"{subject} is one of {', '.join(listed)}"
+    words = f"{'the release' if place is None else one_place(place, layout)} is {_one_of(rows)}"
     return _Event(words=words, side=side, counts=(counts[0], counts[1]), discrete=True)
+
+
+def _one_of(rows: Array) -> str:
+    """One of these values, in words; of many numbers the first value stands for all."""
+    listed = [f"{row[0]:.6g}" if len(row) == 1 else f"({', '.join(f'{number:.4g}' for number in row)})" for row in rows]
+    if rows.size > MOST_LISTED and len(rows) > 1:
+        return f"one of {len(rows)} values such as {listed[0]}"
+    return " or ".join(filter(None, (", ".join(listed[:-1]), listed[-1])))
 
 
 def _most_exceeding(chosen_by: Sequence[Array], *, epsilon: float) -> tuple[float, int, Array]:
@@ -146,7 +164,7 @@ def _most_exceeding(chosen_by: Sequence[Array], *, epsilon: float) -> tuple[floa
     return best
 
 
-def _exceeding_end(chosen_by: Sequence[Array], judged_by: Sequence[Array]) -> _Event | None:
+def _exceeding_end(chosen_by: Sequence[Array], judged_by: Sequence[Array], *, layout: Layout | None) -> _Event | None:
     """The coordinate that lies most often beyond the other side's largest or smallest number; None if none does."""
     best: tuple[int, int, int, int] | None = None
     for side in (0, 1):
@@ -162,6 +180,6 @@ def _exceeding_end(chosen_by: Sequence[Array], judged_by: Sequence[Array]) -> _E
         return None
     end = float(np.max(sign * chosen_by[1 - side][:, place])) * sign
     counts = [int(np.sum(sign * values[:, place] > sign * end)) for values in judged_by]
-    subject = "the release" if chosen_by[0].shape[1] == 1 else f"coordinate {place}"
+    subject = "the release" if chosen_by[0].shape[1] == 1 else one_place(place, layout)
     words = f"{subject} is {'above' if sign > 0 else 'below'} {end:.6g}"
     return _Event(words=words, side=side, counts=(counts[0], counts[1]), discrete=False)

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.diagnosis.cause_sentences import OTHERS, answer, sentence
-from audit.diagnosis.laplace import SHARES, l1_ratio, share_of_law
+from audit.diagnosis.coordinate_names import one_place
+from audit.diagnosis.laplace import SHARES, cost_in_all, l1_ratio, share_of_law
 from audit.diagnosis.noise import Array, Noise
 from audit.diagnosis.rank import ranked
 from audit.diagnosis.scale import depends_on_record
 from audit.record.diagnosis_answer import Diagnosis
 from guarantees.numerics.distributions import student
+from mechanisms.release import Layout
 
 NO_BATCHES = "the release is what the data give plus noise, and no batches are drawn"
 DISTINCT = 0.9
@@ -30,13 +32,20 @@ CAUSES = {"laplace": ("not_laplace", "cut", OTHERS), "normal": ("another_law", "
 
 
 def diagnose_whole_release(
-    first: Array, second: Array, *, law: str, epsilon: float | None, risk: float
+    first: Array,
+    second: Array,
+    *,
+    law: str,
+    epsilon: float | None,
+    layout: Layout | None = None,
+    broken: bool = False,
+    risk: float,
 ) -> tuple[Diagnosis, ...]:
     """Whether the noise has one scale on both sides, the claimed law and, if Laplace, the required scale.
 
-    The questions share ``risk`` evenly. The last is not asked of releases of several numbers, whose signs of movement
-    are unknown. If the claim is a pure epsilon and names no law, it is asked of noise that looks Laplace. Nothing is
-    asked of discrete releases.
+    The questions share ``risk`` evenly. The last is asked of releases of several numbers only where they have
+    ``broken`` a Laplace claim: what right code releases may repeat a number. If the claim is a pure epsilon and names
+    no law, it is asked of one number whose noise looks Laplace. Nothing is asked of discrete releases.
     """
     sides = [np.asarray(side, np.float64).reshape(len(side), -1) for side in (first, second)]
     if any(len(np.unique(column)) < DISTINCT * len(column) for side in sides for column in side.T):
@@ -45,30 +54,34 @@ def diagnose_whole_release(
         Noise(outputs=side, along=side[:, 0], beside=side, rest=side, rotated=False) for side in sides
     )
     one_number = sides[0].shape[1] == 1 and law != "normal" and epsilon is not None
-    share = risk / (1 + (law in SHARES) + one_number)
+    several = broken and law == "laplace" and epsilon is not None and 1 < sides[0].shape[1] <= MOST_NUMBERS
+    share = risk / (1 + (law in SHARES) + (one_number or several))
     answers = [depends_on_record(without, with_record, risk=share)]
     centred = np.concatenate([without.centred, with_record.centred])
     if law in SHARES:
-        answers.append(_follows_law(without, with_record, law, risk=share))
+        answers.append(_follows_law(without, with_record, law, layout=layout, risk=share))
     if one_number and epsilon is not None and (law == "laplace" or share_of_law(centred, "laplace")[1] > LOOKS_LAPLACE):
         answers.append(l1_ratio(without, with_record, None, epsilon=epsilon, risk=share))
+    if several and epsilon is not None:
+        in_all = cost_in_all(without, with_record, epsilon=epsilon, risk=share)
+        answers += [] if in_all is None else [in_all]
     return ranked([_with_others(found) for found in answers])
 
 
-def _follows_law(without: Noise, with_record: Noise, law: str, *, risk: float) -> Diagnosis:
+def _follows_law(without: Noise, with_record: Noise, law: str, *, layout: Layout | None, risk: float) -> Diagnosis:
     """Whether the noise follows the law; for a normal law by two questions, half of the risk each."""
     sides = (without.centred, with_record.centred)
     if law != "normal":
-        return _share_of_another_law(np.concatenate(sides), law, risk=risk)
+        return _share_of_another_law(np.concatenate(sides), law, layout=layout, risk=risk)
     by_share, by_moments = (
-        _share_of_another_law(np.concatenate(sides), law, risk=risk / 2),
+        _share_of_another_law(np.concatenate(sides), law, layout=layout, risk=risk / 2),
         _other_moments(sides, risk=risk / 2),
     )
     given = by_moments if by_moments.wrong and not by_share.wrong else by_share
     return dataclasses.replace(given, p_value=min(1.0, 2 * given.p_value), risk=risk)
 
 
-def _share_of_another_law(centred: Array, law: str, *, risk: float) -> Diagnosis:
+def _share_of_another_law(centred: Array, law: str, *, layout: Layout | None, risk: float) -> Diagnosis:
     """Whether the number whose noise fits the law worst has another law; it pays for all that are tested."""
     columns = centred.T[:MOST_NUMBERS]
     found = [share_of_law(column, law) for column in columns]
@@ -76,7 +89,8 @@ def _share_of_another_law(centred: Array, law: str, *, risk: float) -> Diagnosis
     share, p = math.sqrt(found[worst][0]), min(1.0, len(found) * found[worst][1])
     expected = math.sqrt(SHARES[law][0])
     name = {"laplace": "Laplace", "normal": "normal"}[law]
-    where = f" of coordinate {worst}" if len(found) > 1 else ""
+    name_it = len(found) > 1 or (layout is not None and layout.entries > 1)
+    where = f" of {one_place(worst, layout)}" if name_it else ""
     measured = FITS[law]
     if p < risk:
         measured = (

@@ -23,6 +23,10 @@ from guarantees.numerics.search import first, halved
 
 MOST_CANARIES = 1_000_000
 """Most canaries that are considered when it is said how many would be enough."""
+MOST_PARTS = 20
+"""Numbers of guesses that are tried where the model has no room for more canaries."""
+NOT_ENOUGH = "would not be enough"
+"""In a reason: no number of canaries, or of guesses that the model has room for, shows the leak in one training."""
 Planned = Callable[[int], tuple[Guesses, ...]]
 """Guesses about a number of canaries, if the procedure fixes them beforehand; right ones are not counted."""
 MISSED = 0.5
@@ -78,10 +82,15 @@ class Judge:
 
 
 def judge(
-    guesses: tuple[Guesses, ...], claim: Claim, *, delta: float, planned: Planned | None = None
+    guesses: tuple[Guesses, ...],
+    claim: Claim,
+    *,
+    delta: float,
+    planned: Planned | None = None,
+    weights: int | None = None,
 ) -> OneRunJudgement:
     """Judge a claim; without a violation, say whether a leak of moderate size would have been found, or what it
-    takes."""
+    takes, also where each guessed canary needs one of so many ``weights``."""
     judge_of_claim = Judge(claim)
     p = min(1.0, len(guesses) * min(judge_of_claim.p_value(each, each.right) for each in guesses))
     how = "guesses against epsilon and delta" if judge_of_claim.by_epsilon else "guesses against the claimed curve"
@@ -114,7 +123,8 @@ def judge(
     else:
         why = f"{leak} {sure} only"
     more = _enough(judge_of_claim, guesses, chance, planned)
-    reason = f"{why}; {more}."
+    room = "" if weights is None or NOT_ENOUGH in more else _room(judge_of_claim, guesses, chance, weights, planned)
+    reason = f"{why}; {more}.{room}"
     return OneRunJudgement(verdict="inconclusive", p_value=p, judged_by=how, reason=reason)
 
 
@@ -129,7 +139,7 @@ def _enough(asked: Judge, found: tuple[Guesses, ...], chance: float, planned: Pl
     if chosen is not None and (canaries is None or chosen <= canaries):
         return f"about {chosen:,} canaries would be enough"
     if canaries is None:
-        return f"even {MOST_CANARIES:,} canaries would not be enough: use more trainings"
+        return f"even {MOST_CANARIES:,} canaries {NOT_ENOUGH}: use more trainings"
     best = max(found, key=lambda each: each.guessed)
     if planned is None and any(each.at_delta is not None for each in found):
         guesses = _two_digits(canaries * best.guessed / best.canaries)
@@ -143,6 +153,25 @@ def _enough(asked: Judge, found: tuple[Guesses, ...], chance: float, planned: Pl
     more = _scaled(best, canaries / best.canaries)
     enough += f": guesses=[({more.guessed_in}, {more.guessed_out})], fixed before the training"
     return enough if chosen is None else f"{enough}; about {chosen:,}, where the claim says how many are guessed"
+
+
+def _room(asked: Judge, found: tuple[Guesses, ...], chance: float, weights: int, planned: Planned | None) -> str:
+    """Say what would show the leak in a model of so few weights, if the number of canaries that was named is larger."""
+    has = f" Each guessed canary needs a weight of its own, and the model has {weights:,}"
+    if any(each.at_delta is not None for each in found):
+        return f"{has}."
+    full = [*(_scaled(each, weights / each.canaries) for each in found), *(planned(weights) if planned else ())]
+    if any(each.guessed and _shows(asked, each, chance) for each in full):
+        return ""
+    best = max(found, key=lambda each: each.guessed)
+    # more cannot be guessed without guesses that contradict the leak's own answers
+    most = (weights - 3 * math.sqrt(weights)) / max(1, best.guessed)
+    for part in np.geomspace(1, most, MOST_PARTS) if most > 1 else ():
+        sides = {name: math.ceil(part * getattr(best, name)) for name in ("guessed_in", "guessed_out")}
+        if _shows(asked, dataclasses.replace(best, **sides, right_in=0, right_out=0, canaries=weights), chance):
+            guessed = f"guesses=[({sides['guessed_in']}, {sides['guessed_out']})]"
+            return f"{has}: of {weights:,} canaries guess more, {guessed}, fixed before the training."
+    return f"{has}: as many guesses as there are weights {NOT_ENOUGH}. Use a larger model, or more trainings."
 
 
 def _fewest(asked: Judge, found: tuple[Guesses, ...], chance: float, of: Planned) -> int | None:

@@ -135,7 +135,7 @@ def _noise_found(claim: Claim, canaries: int, *, delta: float, risk: float) -> s
     if not found(LEAST_NOISE):
         return ""
     log_factor = halved(found, 0.0, LEAST_NOISE, rounds=8)[1]
-    return in_its_place(promised.noise_multiplier * math.exp(-log_factor), promised).removesuffix(f" {AT_BEST}")
+    return in_its_place(promised.noise_multiplier * math.exp(-log_factor), promised).removesuffix(f". {AT_BEST}")
 
 
 def _refutable(claim: Claim, canaries: int, *, delta: float, risk: float) -> bool:

@@ -143,14 +143,14 @@ def guesses_of_claim(claim: Claim, canaries: int, *, delta: float, risk: float) 
     return k_in, min(k_out, canaries - k_in)
 
 
-def judged(found: tuple[Guesses, ...], claim: Claim, *, delta: float) -> OneRunJudgement:
+def judged(found: tuple[Guesses, ...], claim: Claim, *, delta: float, weights: int | None = None) -> OneRunJudgement:
     """The verdict on these guesses, from no more than a record keeps."""
     own, planned = found[0], None
     if len(found) == 1 and own.at_delta is None and not by_epsilon(claim):
         numbers = guesses_of_claim(claim, own.canaries, delta=delta, risk=own.risk)
         if numbers == (own.guessed_in, own.guessed_out):
             planned = functools.partial(planned_guesses, claim, delta=delta, risk=own.risk)
-    return judge(found, claim, delta=delta, planned=planned)
+    return judge(found, claim, delta=delta, planned=planned, weights=weights)
 
 
 def planned_guesses(claim: Claim, canaries: int, *, delta: float, risk: float) -> tuple[Guesses, ...]:

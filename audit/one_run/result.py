@@ -24,10 +24,10 @@ class OneRunJudgement:
     reason: str
 
 
-def room_for_canaries(known: Mapping[str, str]) -> str:
-    """A sentence on how many canaries can be guessed where each is one weight; empty if it is not known."""
-    weights = known.get("weights")
-    return f" Each guessed canary needs a weight of its own, and the model has {weights}." if weights else ""
+def weights_of(known: Mapping[str, str]) -> int | None:
+    """How many canaries can be guessed, as each is one weight; None if it is not known."""
+    weights = known.get("weights", "").replace(",", "")
+    return int(weights) if weights.isdecimal() and int(weights) else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -73,11 +73,8 @@ class OneRun:
 
     @property
     def reason(self) -> str | None:
-        """The reason of the verdict, with how many canaries the weights have room for; None if no claim was given."""
-        if self.judgement is None:
-            return None
-        room = room_for_canaries(self.known) if self.verdict == "inconclusive" else ""
-        return f"{self.judgement.reason}{room}"
+        """The reason of the verdict; None if no claim was given."""
+        return None if self.judgement is None else self.judgement.reason
 
     @property
     def verdict(self) -> Verdict | None:

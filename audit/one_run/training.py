@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from audit.one_run.procedure import one_run
+from audit.one_run.procedure import judged, one_run
 from audit.one_run.result import OneRun
 from guarantees.checks import Count, Delta, FromZero, Positive, Rate, Share, checked
 from guarantees.claim import Claim
@@ -115,7 +115,10 @@ def one_training(
             f"of {each} canaries in a coordinate {each - 1} have revealed coins, which are never guessed and may enter "
             "the scores of the one that is"
         )
-    return dataclasses.replace(found, conditions=(*found.conditions, *vouched), known=known)
+    judgement = found.judgement
+    if claim is not None and found.verdict == "inconclusive":
+        judgement = judged(found.guesses, claim, delta=found.report_delta, weights=weights)
+    return dataclasses.replace(found, conditions=(*found.conditions, *vouched), known=known, judgement=judgement)
 
 
 def _moved(steps: Iterable[ArrayLike]) -> np.ndarray:

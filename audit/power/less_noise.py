@@ -32,7 +32,7 @@ HIDES_NOTHING = 0.99
 TOLERANCE = 1e-3
 POINTS = 2**16
 """Points of the lattice on which the steps of a training are composed; its error is less than a halving."""
-AT_BEST = "with the best score and threshold, where all other records have gradients of zero"
+AT_BEST = "That takes the best score and threshold, and other records whose gradients are zero"
 """Conditions under which so much noise is found: a learned score may find less, and other gradients may hide it."""
 LARGE_LOSSES = np.geomspace(1e-3, 500.0, 60)
 """Thresholds for the largest loss of a step, beside those at its levels."""
@@ -252,7 +252,7 @@ def _largest(found_with: Callable[[float], bool]) -> float:
 
 def in_its_place(noise: float, promised: Sampled) -> str:
     """Say which noise multiplier is found in place of the promised one, in two digits, rounded down."""
-    place = f"in place of {promised.noise_multiplier:g} {AT_BEST}"
+    place = f"in place of {promised.noise_multiplier:g}. {AT_BEST}"
     if noise == 0:
         return f"a noise multiplier of 0 {place}"
     unit = 10.0 ** (math.floor(math.log10(noise)) - 1)
@@ -262,7 +262,7 @@ def in_its_place(noise: float, promised: Sampled) -> str:
 def told_in(reason: str) -> str | None:
     """Find the clause of ``in_its_place`` in a record's reason; None if it is not there."""
     found = re.search(r"a noise multiplier of \S+(?: or less)? in place of [^\s,]+", reason)
-    return None if found is None else f"{found[0]} {AT_BEST}"
+    return None if found is None else f"{found[0].rstrip('.')}. {AT_BEST}"
 
 
 def in_so_many_runs(power: float) -> str:

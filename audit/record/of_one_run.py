@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 
 from audit.one_run.procedure import judged
-from audit.one_run.result import OneRun
+from audit.one_run.result import OneRun, weights_of
 from audit.record.of_scores import judged_here, record_of_scores
 from audit.record.record import AuditRecord, OneRunPart, Part
 from audit.record.unrun import NO_TRIALS
@@ -75,7 +75,7 @@ def judged_again(record: AuditRecord, claim: Claim) -> AuditRecord:
         **vars(once),
         relation=record.neighbours.kind,  # pyright: ignore[reportArgumentType]
         risk=record.risk,
-        judgement=judged(once.guesses, claim, delta=record.report_delta),
+        judgement=judged(once.guesses, claim, delta=record.report_delta, weights=weights_of(record.environment)),
         claim=claim,
         report_delta=record.report_delta,
         name=record.name,

@@ -22,7 +22,7 @@ from audit.verdict.violated import ViolatedAt
 from guarantees.numerics.rounding import at_least, at_most
 from mechanisms.pairs.gradient_lengths import GradientLengths
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,8 @@ from guarantees.numerics.rounding import at_most
 from mechanisms.catalogue import COLLAPSED, MECHANISMS
 
 MAKE_IT_KNOWN = "To make it known, pass gradients= (or loss= for torch_training and jax_training)."
+OF_STATISTICS = ("laplace", "randomised_response")
+"""Claims of code that hardly ever has gradients."""
 CLOSE_TO_THE_RISK = 0.1
 """Share of the risk above which a p-value is close to it."""
 
@@ -94,7 +96,7 @@ def learned_note(record: AuditRecord) -> str:
 
 def what_shows_more(record: AuditRecord) -> str:
     """Advice without a violation: what to tell an audit that only learned a direction, and which pair to audit next."""
-    learned = record.verdict != "violation" and only_learned(record)
+    learned = record.verdict != "violation" and only_learned(record) and record.claim.name not in OF_STATISTICS
     advice = f"The direction in which the record moves the release was only learned. {MAKE_IT_KNOWN}" if learned else ""
     return f"{advice} {second_pair(record)}".strip()
 

@@ -13,7 +13,7 @@ from audit.policies.policy import ANY_TARGET
 from audit.record.record import AuditRecord, ProvenPoint
 from audit.verdict.proven_numbers import without_errors
 
-CEILING = "Ceiling: what so many trials, or guesses of canaries, would prove without an error."
+CEILING = "Ceiling: the most that this many trials, or guesses of canaries, can prove."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

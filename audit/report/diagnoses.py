@@ -22,7 +22,7 @@ from dpsgd_audit.spelling import counted
 
 REPLAYED = "a replay of the code shows what the trials did not (the verdict depends on trials only)"
 """Heading of lines of code that look wrong although no violation was found."""
-HINT = "a hint from the outputs, which is no violation"
+HINT = "a hint from the outputs, not a violation"
 """Heading of what the outputs show although no violation was found."""
 UNTESTED = " (Seen in the outputs; no test says how sure it is.)"
 """Note behind an answer that has no p-value and no risk."""
@@ -50,21 +50,21 @@ IN_SHORT = {
     "step_noise": "a step varies too little",
     "steps": "steps not sampled independently",
     "rate": "sampled at another rate",
-    "ratio": "too little noise for what moves",
+    "ratio": "too little noise",
     "grain": "noise takes too few values",
     "tails": "noise ends too early",
     "normal": "noise is not normal",
     "laplace": "noise is not Laplace",
     "claim": "claim promises too much",
     "constant": "the release never varies",
-    "l1_ratio": "too little noise for what moves",
+    "l1_ratio": "too little noise",
     "whole_numbers": "discrete noise, a continuous claim",
     "telling_event": "one value shows too much",
     "moves_more_than_allowed": "moves more than the claim allows",
     "same_seeds": "moves more than the claim allows",
     "no_part": "the record changes nothing",
     "ends": "noise ends too early",
-    "told_noise": "too little noise for what moves",
+    "told_noise": "less noise than stated",
     "still": "coordinates that never vary",
     f"{LINE}key_used_twice": "random numbers used twice",
     f"{LINE}randomness_from_data": "randomness depends on the data",
@@ -116,8 +116,8 @@ def depends(record: AuditRecord) -> bool:
     return any(answer.code == DEPENDENT for answer in record.diagnoses)
 
 
-def but_for(records: Iterable[AuditRecord], spelled: Callable[[str], str] | None = None) -> str:
-    """Qualification of the sentence that all bounds hold; names the audits if it is told how names are spelled."""
+def but_for(records: Iterable[AuditRecord], spelled: Callable[[str], str] | None = repr) -> str:
+    """Qualification of the sentence that all bounds hold: the audits by name, or their number alone."""
     ways = [(record.name, how) for record in records if (how := not_independent(record))]
     if not ways:
         return ""

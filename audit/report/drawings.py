@@ -37,10 +37,12 @@ def drawing(record: AuditRecord, most: Ceiling | None, *, unjudged: bool = True)
 
 
 def drawn(record: AuditRecord, *, unjudged: bool) -> tuple[ScoreGrid, ...]:
-    """The scores to draw; the first is shown at once, so those that are equal in every trial come last."""
-    judged = {point.member for point in record.points}
-    grids = [grid for grid in record.grids if unjudged or grid.member in judged]
-    return tuple(sorted(grids, key=lambda grid: grid.edges[0] == grid.edges[-1]))
+    """The scores to draw, that of the fewest errors first, as it is shown at once; one equal in all trials is last."""
+    errors: dict[str, float] = {}
+    for point in record.points:
+        errors[point.member] = min(errors.get(point.member, 2.0), point.alpha_upper + point.beta_upper)
+    grids = [grid for grid in record.grids if unjudged or grid.member in errors]
+    return tuple(sorted(grids, key=lambda grid: (grid.edges[0] == grid.edges[-1], errors.get(grid.member, 2.0))))
 
 
 def observed(grid: ScoreGrid) -> tuple[np.ndarray, np.ndarray]:

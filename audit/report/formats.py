@@ -26,7 +26,7 @@ from audit.report.diagnoses import (
     suspects,
 )
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
-from audit.report.table import proven_delta, proven_epsilon, readable, reasons_told
+from audit.report.table import broken_in_short, proven_delta, proven_epsilon, readable, reasons_told
 from audit.report.text import brief_lines
 from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_most
@@ -42,21 +42,23 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     causes = [in_short(record) for record in records]
     # a column that would be empty says nothing
     cause, rule = (" | looks wrong", "|---") if any(causes) else ("", "")
+    broke, line = (" | what broke: proven (claimed)", "|---") if any(map(broken_in_short, records)) else ("", "")
     state = "every verdict as expected" if not surprises else f"{len(surprises)} not as expected"
     if suspected := sum(bool(beside_the_verdict(record)) for record in records):
         state += f"; code that looks wrong in {suspected}"
     lines = [
         f"### {markdown_text(title)}: {counted(len(records), 'audit')}, {state}",
         "",
-        f"| audit | claim | epsilon at {at} proven (claimed) | delta at epsilon 0 proven (claimed) | verdict | "
+        f"| audit | claim{broke} | epsilon at {at} proven (claimed) | delta at epsilon 0 proven (claimed) | verdict | "
         f"as expected{cause} |",
-        f"|---|---|---|---|---|---{rule}|",
+        f"|---|---|---|---|---|---{line}{rule}|",
     ]
     for record, looks in zip(records, causes, strict=True):
         seen = "yes" if record.as_expected else "**no**"
         own = f" at {record.report_delta:g}" if len(deltas) > 1 else ""
         numbers = f"{proven_epsilon(record)}{own} | {proven_delta(record)}"
         named = f"{markdown_text(record.name)} | {markdown_text(record.claim.short())}"
+        named += f" | {markdown_text(broken_in_short(record))}" if broke else ""
         end = f" | {markdown_text(looks)}" if cause else ""
         lines.append(f"| {named} | {numbers} | {readable(record.verdict)} | {seen}{end} |")
     risk = sum(record.risk for record in records)
@@ -72,7 +74,8 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
     if changing := [markdown_text(record.name) for record in records if record.repeatable is False]:
         lines += ["", f"{NOT_REPEATABLE.capitalize()} ({', '.join(changing)})."]
     lines += ["", rest] if rest else []
-    lines += ["", f"All lower bounds hold together at risk {at_most(risk)}{but_for(records)}."]
+    besides = but_for(records, lambda name: markdown_text(repr(name)))
+    lines += ["", f"All lower bounds hold together at risk {at_most(risk)}{besides}."]
     return "\n".join(lines) + "\n"
 
 

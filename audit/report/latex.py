@@ -12,7 +12,7 @@ from audit.report.diagnoses import beside_the_verdict, but_for
 from audit.report.escaping import latex_name, latex_text
 from audit.report.formulas import formula, in_math, number
 from audit.report.methods import bibtex, methods
-from audit.report.table import NOT_KNOWN, readable
+from audit.report.table import NOT_KNOWN, broken_in_short, readable
 from guarantees.numerics.rounding import at_least, at_most
 
 NONE_FOUND = "none found"
@@ -57,8 +57,11 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
     no page holds go on in further tables of the same number; longtable knows no columns.
     """
     deltas = sorted({record.report_delta for record in records})
-    caption = f"{latex_name(title)}. All lower bounds hold together at risk ${_risk(records)}${but_for(records)}"
+    caption = (
+        f"{latex_name(title)}. All lower bounds hold together at risk ${_risk(records)}${but_for(records, latex_name)}"
+    )
     caption += "; claimed values in parentheses"
+    caption += "; beside a name what broke its claim" if any(map(broken_in_short, records)) else ""
     caption += rf"; $\varepsilon$ at $\delta = {number(deltas[0])}$." if len(deltas) == 1 else "."
     claims = list(dict.fromkeys(formula(record.claim) for record in records))
     size = math.ceil(len(records) / math.ceil(len(records) / A_PAGE)) if records else 1
@@ -91,7 +94,8 @@ def _float(records: tuple[AuditRecord, ...], claims: list[str], begin: list[str]
     for record in records:
         cells = _cells(record, wide=wide) + ([f"({1 + claims.index(formula(record.claim))})"] if numbered else [])
         # of no width, so that a long name takes no room from the columns
-        name = rf"\makebox[0pt][l]{{\parbox[t]{{\linewidth}}{{\raggedright {_name(record)}\strut}}}} \\*"
+        broken = rf"; {latex_text(said)}" if (said := broken_in_short(record)) else ""
+        name = rf"\makebox[0pt][l]{{\parbox[t]{{\linewidth}}{{\raggedright {_name(record)}{broken}\strut}}}} \\*"
         lines += [r"\addlinespace" if record is not records[0] else r"\midrule", name, " & ".join(cells) + r" \\"]
     lines += [r"\bottomrule", r"\end{tabular*}"]
     notes = _notes(records, claims, wide=wide)

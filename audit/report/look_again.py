@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from audit.one_run.result import room_for_canaries
+from audit.one_run.judgement import NOT_ENOUGH
 from audit.record.diagnosis_answer import CONSTANT
 from audit.record.record import AuditRecord, ClaimPart
 from audit.report.durations import duration
@@ -30,8 +30,9 @@ def look_again(records: Sequence[AuditRecord]) -> str:
         return "More trials would not help: use another score, or other thresholds."
     needed, look = max(record.trials_needed or 0 for record in records), max(record.look for record in records)
     if all(record.one_run is not None for record in records):
-        rooms = dict.fromkeys(room_for_canaries(record.environment) for record in records)
-        return f"Train again with more canaries, and state the risk of both trainings.{''.join(rooms)}"
+        if any(NOT_ENOUGH in record.reason for record in records):
+            return "Train a larger model, or several times, with canaries, and state the risk of all trainings."
+        return "Train again with as many canaries or guesses as would be enough, and state the risk of both trainings."
     if any(record.scores is not None for record in records):
         return f"Draw {f'about {needed:,}' if needed else 'more'} new trials and judge those alone: {ALONE}"
     curve = MORE_DELTAS if any(_single(record.claim) for record in records) else ""
@@ -42,7 +43,7 @@ def look_again(records: Sequence[AuditRecord]) -> str:
         return f"More trials are a second look with its own risk: {not_paid}.{curve}"
     command = f"`dpsgd-audit run SUITE{_alone(records)} --look {look + 1} --trials {needed}`"
     command = f"`audit.run_audit(..., trials={needed}, key=...)` with a new key" if called else command
-    took = f"at most about {duration(max(_pace(record) for record in records) * needed)} an audit at this run's pace"
+    took = f"at most about {time_of(records, needed)} an audit at this run's pace"
     if look:
         return f"For the next look, which has its own share of the risk: {command} ({took}).{curve}"
     return f"To look again: {command} ({took}). Another look has its own risk: {not_paid}.{curve}"
@@ -63,6 +64,6 @@ def _single(claim: ClaimPart) -> bool:
     return claim.name == "claim_from_table" and len(claim.parameters.get("points", ())) == 1
 
 
-def _pace(record: AuditRecord) -> float:
-    """Seconds per trial, learning and compiling included; for one training its seconds."""
-    return record.seconds / max(1, record.trials + record.fit_trials)
+def time_of(records: Sequence[AuditRecord], trials: int) -> str:
+    """How long so many trials take at the slowest record's pace, learning and compiling included."""
+    return duration(trials * max(record.seconds / max(1, record.trials + record.fit_trials) for record in records))

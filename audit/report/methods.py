@@ -11,13 +11,13 @@ import numpy as np
 from audit.bounds.bounded_numbers import EpsilonAt
 from audit.power.less_noise import in_so_many_runs, sampled, told_in
 from audit.power.power import POWER, noise_at
-from audit.record.record import AuditRecord
+from audit.record.record import AuditRecord, ClaimPart
 from audit.report.audited import NOT_REPEATABLE, differ_by, how_many, libraries
 from audit.report.ceiling import most_epsilon
 from audit.report.diagnoses import but_for, in_a_paper
 from audit.report.escaping import latex_name, latex_text, visible
 from audit.report.formulas import formula, number
-from audit.report.given import conditions_once, judged_scores, vouched
+from audit.report.given import judged_scores, vouched
 from audit.report.promises import scored_by
 from audit.report.statement import ABSENCE
 from audit.report.story import in_a_sentence, listed, what_broke
@@ -55,7 +55,7 @@ def methods(records: tuple[AuditRecord, ...]) -> str:
         f"We audited {how_many(records, of=f' ({named})')} with dpsgd-audit \\citep{{dpsgdaudit}} "
         f"(version {latex_text(_version(ran))}).",
         *_ran_with(drawn),
-        f"All bounds hold together with probability at least ${sure}${but_for(ran)}.",
+        f"All bounds hold together with probability at least ${sure}${but_for(ran, latex_name)}.",
         *verdicts,
         ABSENCE,
     ]
@@ -70,7 +70,7 @@ def _drawn(records: tuple[AuditRecord, ...], *, of_all: bool) -> list[str]:
     deltas = sorted({record.report_delta for record in records})
     trials = sorted({record.trials_per_side for record in records})
     scores = sorted({scored_by(record.distinguisher.name) for record in records})
-    claims = sorted({formula(record.claim) for record in records})
+    claims = sorted({_claimed(record.claim) for record in records})
     how, cited = zip(*(BOUNDS[kind] for kind in sorted({_method(record) for record in records})), strict=True)
     sources = f"\\citep{{{','.join(sorted({key for keys in cited for key in keys}))}}}"
     span = f"{trials[0]:,}" if len(trials) == 1 else f"{trials[0]:,} to {trials[-1]:,}"
@@ -149,16 +149,16 @@ def _largest(words: str, digits: str, sizes: list[float | None]) -> str:
 def _elsewhere(records: Sequence[AuditRecord]) -> list[str]:
     """Paragraphs on audits with trials that we did not draw: the verdicts, then what each user vouches for."""
     given = [record for record in records if record.conditions]
-    vouching = conditions_once(map(_conditional, given), map(_conditions, given))
+    names: dict[str, list[str]] = {}
+    for record in given:
+        names.setdefault(_conditions(record), []).append(f"``{latex_name(record.name)}''")
+    vouching = [f"Conditions of the audit{'s' * (len(of) > 1)} {', '.join(of)}. {said}" for said, of in names.items()]
     return [*map(_guessed, given), *vouching]
 
 
-def _conditional(record: AuditRecord) -> str:
-    return f"Conditions of the audit ``{latex_name(record.name)}''. {_conditions(record)}"
-
-
 def _conditions(record: AuditRecord) -> str:
-    return _in_symbols(visible(vouched(record)))
+    code, words = f"about {record.neighbours.kind} neighbours", f"about datasets that differ by {differ_by(record)}"
+    return _in_symbols(visible(vouched(record)).replace(code, words))
 
 
 def _guessed(record: AuditRecord) -> str:
@@ -174,14 +174,23 @@ def _guessed(record: AuditRecord) -> str:
     return (
         f"The audit ``{latex_name(record.name)}'' is of {latex_text(counts)}. "
         f"Verdict: {latex_text(readable(record.verdict))}; {_in_symbols(why)}. "
-        f"The claim is {formula(record.claim)}. By {how} \\citep{{{','.join(cited)}}} "
+        f"The claim is {_claimed(record.claim)}. By {how} \\citep{{{','.join(cited)}}} "
         f"the audit proves {proven} at $\\delta = {number(record.report_delta)}${beyond}."
+    )
+
+
+def _claimed(claim: ClaimPart) -> str:
+    """A claim's formula as part of a sentence: of a mechanism, not an adjective."""
+    return re.sub(
+        "^subsampled Gaussian(, composed)?",
+        lambda found: f"that of the {'composed ' * bool(found[1])}subsampled Gaussian mechanism",
+        formula(claim),
     )
 
 
 def _in_symbols(text: str) -> str:
     """A sentence as LaTeX, with epsilons and deltas that have a number as mathematics."""
-    text = in_a_sentence(text)
+    text = re.sub(r"[:,] guesses=\[\((\d+), (\d+)\)\]", r" (\1 guessed in, \2 out)", in_a_sentence(text))
     latex = re.sub(
         r"\bdelta (\d[\d.]*(?:e-?\d+)?)", lambda found: f"$\\delta = {number(float(found[1]))}$", latex_text(text)
     )

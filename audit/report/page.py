@@ -22,10 +22,10 @@ from audit.report.drawings import drawing, drawn
 from audit.report.escaping import as_html, shown, visible
 from audit.report.given import judged_scores, source
 from audit.report.promises import covered
-from audit.report.repeat import NOT_REPEATABLE, command_of
+from audit.report.repeat import NOT_REPEATABLE, command_of, suite_of
 from audit.report.spent import spent
 from audit.report.story import consequence, outcome, remedy, story
-from audit.report.table import proven_delta, proven_epsilon, readable, readable_p_value
+from audit.report.table import broken_in_short, proven_delta, proven_epsilon, readable, readable_p_value
 from audit.verdict.score_bounds import ScoreBounds
 from guarantees.checks import checked
 from guarantees.numerics.rounding import at_least, at_most
@@ -56,6 +56,7 @@ def write_report(
     *,
     title: str,
     command: str = "",
+    replayed: tuple[str, ...] = (),
 ) -> Path:
     """Write a self-contained page about the records.
 
@@ -67,6 +68,7 @@ def write_report(
       folder: where to write ``index.html``; made if need be. A name that ends in ``.html`` is the page itself.
       title: the page's heading.
       command: the command that made the records, shown for whoever wants to repeat it.
+      replayed: what a replay without trials, such as ``dp_explain``, found in code: one name and line each.
 
     Returns:
       The path of the page.
@@ -80,7 +82,7 @@ def write_report(
       'index.html'
     """
     import jinja2
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
     entries = [_entry(shown(record), command, unjudged=len(records) <= MOST_OPEN) for record in as_records(records)]
     kept = tuple(entry.record for entry in entries)
@@ -93,17 +95,21 @@ def write_report(
         title=visible(title),
         entries=entries,
         story=story(kept) if kept else None,
+        replayed=[visible(each) for each in replayed],
         unexpected=sum(not record.as_expected for record in kept),
         suite_risk=sum(record.risk for record in kept),
         everywhere=_everywhere(kept),
         opened=opened,
         not_repeatable=NOT_REPEATABLE,
-        but_for=but_for(kept, spelled=repr),
+        but_for=but_for(kept),
         ceiling_means=CEILING,
         drawings=_script_data([drawing(entry.record, entry.ceiling, unjudged=opened) for entry in entries]),
         style=_asset("style.css"),
         scripts=[_asset("table.js"), _asset("plots.js")],
     )
+    if suite := suite_of(command):
+        # records do not keep the name of their file
+        page = page.replace("dpsgd-audit run SUITE ", f"dpsgd-audit run {escape(visible(suite))} ")
     path = Path(folder) if is_page(folder) else Path(folder) / "index.html"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, page)
@@ -160,7 +166,19 @@ def _without_kind(value: object) -> object:
 
 
 FILTERS: tuple[Callable[..., Any], ...] = (
-    *(as_a_sentence, asked, at_least, at_most, covered, distinguisher, heading, in_short, judged_scores, learned_note),
+    *(
+        as_a_sentence,
+        asked,
+        at_least,
+        at_most,
+        broken_in_short,
+        covered,
+        distinguisher,
+        heading,
+        in_short,
+        judged_scores,
+        learned_note,
+    ),
     *(
         looks_wrong,
         most_epsilon,

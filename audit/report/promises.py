@@ -5,6 +5,8 @@ from __future__ import annotations
 from audit.record.record import AuditRecord, ClaimPart
 from audit.report.audited import trains
 from dpsgd_audit.spelling import counted
+from guarantees import gaussian
+from guarantees.numerics.rounding import at_least
 
 WORDS = {
     "gaussian": "a Gaussian mechanism with mu {mu:g}",
@@ -80,3 +82,17 @@ def unchecked_steps(record: AuditRecord) -> str:
 
 def _plain(value: object) -> bool:
     return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def refuted_gaussian(record: AuditRecord) -> str:
+    """The Gaussian mechanism that one training's guesses refute too, if it has more epsilon than is promised.
+
+    Its curve is refuted as the claimed one is, at the same risk; it is no bound on epsilon at one delta.
+    """
+    if record.one_run is None or not record.mu or record.claim.epsilon is None:
+        return ""
+    epsilon = gaussian(mu=record.mu).epsilon(record.report_delta)
+    if epsilon <= record.claim.epsilon:
+        return ""
+    at = f"epsilon {at_least(epsilon)} at delta {record.report_delta:g}"
+    return f"; so many right guesses refute even a Gaussian mechanism with {at}"

@@ -34,3 +34,10 @@ def _words(command: str) -> list[str]:
         return shlex.split(command)
     except ValueError:
         return []
+
+
+def suite_of(command: str) -> str:
+    """The suite's file in a command that ran one, quoted as a shell reads it; empty if it names none."""
+    tool, run, *rest = [*_words(command), "", ""]
+    named = (tool, run) == ("dpsgd-audit", "run") and not rest[0].startswith("--")
+    return shlex.quote(rest[0]) if named and rest[0] else ""

@@ -115,9 +115,9 @@ def _proven(records: tuple[AuditRecord, ...]) -> str:
         return "nothing: no audit could run"
     risk = f"at risk {sum(record.risk for record in records):.3g}"
     if not broken:
-        return f"no violation found{more}; bounds hold {risk}{but_for(records)}{_power(records)}"
+        return f"no violation found{more}; bounds hold {risk}{but_for(records, None)}{_power(records)}"
     worst, says = largest_excess(records)
-    return f"{leaking(records)}{more}, {risk} in total{but_for(records)}; largest excess: {says} ({worst.name})"
+    return f"{leaking(records)}{more}, {risk} in total{but_for(records, None)}; largest excess: {says} ({worst.name})"
 
 
 def _power(records: tuple[AuditRecord, ...]) -> str:

@@ -23,7 +23,7 @@ from audit.report.escaping import markdown_text, shown
 from audit.report.given import conditions_once, judged_scores, source, vouched
 from audit.report.promises import covered, in_words, scored_by
 from audit.report.story import in_a_sentence, what_broke
-from audit.report.table import readable
+from audit.report.table import broken_at, readable
 from audit.verdict.verdict import VERDICTS
 from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_least, at_most
@@ -180,7 +180,7 @@ def model_card(records: tuple[AuditRecord, ...], *, title: str) -> str:
     """Markdown with the fields that guides for reporting differential privacy ask for, audit by audit."""
     parts = [f"## Differential privacy: {markdown_text(title)}"]
     if len(records) > 1:
-        parts += ["", "| audit | verdict | epsilon proven | epsilon promised |", "|---|---|---|---|"]
+        parts += ["", "| audit | verdict | number | proven | promised |", "|---|---|---|---|---|"]
         parts += [_row(record) for record in map(shown, records)]
     for record in map(shown, records):
         rows = [f"| {name} | {markdown_text(value)} |" for name, value in _fields(record).items()]
@@ -191,9 +191,12 @@ def model_card(records: tuple[AuditRecord, ...], *, title: str) -> str:
 
 
 def _row(record: AuditRecord) -> str:
-    """The answer of one audit in the card's first table."""
-    proven = f"at least {at_least(record.epsilon(record.report_delta))}" if record.ran else "-"
-    cells = (record.name, readable(record.verdict), proven, record.claim.epsilon_at(record.report_delta))
+    """The answer of one audit in the card's first table: of a violation the number that broke the claim."""
+    delta, promised = _promised(record)
+    proven = f"at least {at_least(record.epsilon(delta))}" if record.ran else "-"
+    number = f"epsilon at delta {delta:g}"
+    numbers = broken_at(record) or (number, proven, promised.removesuffix(number.removeprefix("epsilon")))
+    cells = (record.name, readable(record.verdict), *numbers)
     return f"| {' | '.join(map(markdown_text, cells))} |"
 
 
@@ -218,7 +221,7 @@ def _fields(record: AuditRecord) -> Mapping[str, str]:
         **({"seen in a run": other} if (other := other_than_told(record)) else {}),
         **({"command": ran} if (ran := command(record)) else {}),
         **({"audited with": beside} if (beside := libraries(record)) else {}),
-        "proven epsilon": f"at least {at_least(record.epsilon(record.report_delta))}",
+        "proven epsilon": f"at least {at_least(record.epsilon(_promised(record)[0]))}",
         **({} if record.one_run else {"proven delta at epsilon 0": f"at least {at_least(record.delta(0.0))}"}),
         "proven mu": f"at least {at_least(record.mu)}",
         "risk of a wrong bound": _risk(record),
@@ -255,7 +258,7 @@ def _suspicion(record: AuditRecord) -> Mapping[str, str]:
     if record.verdict == "violation":
         return {"what looks wrong": wrong}
     shown = "what a replay shows" if heading(record) == REPLAYED else "a hint from the outputs"
-    return {shown: f"{wrong} (It is no violation: the verdict depends on the counts of the trials only.)"}
+    return {shown: f"{wrong} (Not a violation: only the trials decide the verdict.)"}
 
 
 def _seen(record: AuditRecord) -> str:
@@ -275,9 +278,19 @@ def _promise(record: AuditRecord) -> Mapping[str, str]:
     if claim.name in PURE and not claim.parameters.get("delta") and claim.times == 1:
         pure = f"{at_most(claim.parameters['epsilon'])} at delta 0 (pure)"
         return {"promised epsilon": pure, "delta": f"0; bounds are proven at {record.report_delta:g}"}
-    promised = {"promised epsilon": claim.epsilon_at(record.report_delta), "delta": f"{record.report_delta:g}"}
+    delta, epsilon = _promised(record)
+    promised = {"promised epsilon": epsilon, "delta": f"{delta:g}"}
     mu = claim.parameters.get("mu") if claim.name == "gaussian" else None
     return promised if mu is None else {**promised, "promised mu": at_most(float(mu) * math.sqrt(claim.times))}
+
+
+def _promised(record: AuditRecord) -> tuple[float, str]:
+    """A delta and the claim's epsilon there; the claim's own delta where it promises nothing at the record's."""
+    claim, delta = record.claim, record.report_delta
+    stated = claim.parameters.get("delta", 0.0) if claim.name == "epsilon_delta" and claim.times == 1 else 0.0
+    if claim.epsilon == math.inf and stated:
+        return stated, f"{at_most(claim.parameters['epsilon'])} at delta {stated:g}"
+    return delta, claim.epsilon_at(delta)
 
 
 def _accountant(claim: ClaimPart) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from audit.record.record import AuditRecord
@@ -14,8 +15,8 @@ from audit.report.caveats import again, close_call, ended_early, expected_not_fo
 from audit.report.ceiling import Ceiling
 from audit.report.diagnoses import but_for, code_lines, depends, looks_wrong, suspects
 from audit.report.given import judged_scores
-from audit.report.look_again import look_again
-from audit.report.promises import in_words
+from audit.report.look_again import look_again, time_of
+from audit.report.promises import in_words, refuted_gaussian
 from audit.report.table import readable_p_value
 from audit.verdict.judgement import RUNS
 from dpsgd_audit.spelling import counted
@@ -79,7 +80,10 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
             meaning += f": a guess is right at least {won} of the time, and the claim allows {_percent(allowed)}"
         return f"{broken}{meaning}. {_limits(record, most)}".strip()
     if record.verdict == "inconclusive":
-        return f"Nothing is decided: {record.reason}"
+        # the reason is computed again by whoever verifies it, who has no clock
+        needed = None if record.conditions else record.trials_needed
+        took = f" They take at most about {time_of([record], needed)} at this run's pace." if needed else ""
+        return f"Nothing is decided: {record.reason}{took}"
     if not record.ran:
         return f"Nothing was measured: {record.reason}"
     found = (
@@ -97,14 +101,12 @@ def remedy(record: AuditRecord) -> str:
     """What to do about a verdict."""
     if depends(record):
         return "Let every trial start from the same state, and audit again. Do not read the verdict as one."
-    if record.verdict != "violation" and (shown := looks_wrong(record.diagnoses)):
+    if record.verdict != "violation" and looks_wrong(record.diagnoses):
         # no trial shows it, and trials alone decide
         passed = "" if record.verdict == "no_violation_found" else "Do not read it as a pass. "
         if lines := code_lines(record.diagnoses):
             return f"{passed}Look at {lines[0][0]}:{lines[0][1]}, which a replay found and no trial shows."
-        return f"{passed}Look at this: {shown[0]}"
-    if record.verdict == "inconclusive" and record.one_run is not None:
-        return "Do not read it as a pass. Train again with more canaries."
+        return f"{passed}Look at the hint below, which is not a violation."
     if record.verdict == "inconclusive":
         return f"Do not read it as a pass. {look_again([record])} {what_shows_more(record)}".rstrip()
     if not record.ran:
@@ -174,7 +176,8 @@ def _percent(share: float) -> str:
 def _audited(records: tuple[AuditRecord, ...]) -> str:
     sentences = []
     if repeated := repeated_runs(records):
-        names = listed([record.name for record in repeated])
+        of_a_name = Counter(record.name for record in repeated)
+        names = listed([f"{name!r}{f' {times} times' * (times > 1)}" for name, times in of_a_name.items()])
         how = " or ".join(sorted({differ_by(record) for record in repeated}))
         trials = sum(record.trials for record in repeated)
         sentences.append(
@@ -299,7 +302,8 @@ def what_broke(record: AuditRecord) -> str:
     if _excess(record) > 0 or record.claim.epsilon is None:
         return f"the claim is {refuted}"
     proven = f"the proven epsilon {at_least(record.epsilon(record.report_delta))} at delta {record.report_delta:g}"
-    return f"the claimed curve is {refuted}, though {proven} is not above the promised {promised_epsilon((record,))}"
+    though = f"though {proven} is not above the promised {promised_epsilon((record,))}"
+    return f"the claimed curve is {refuted}, {though}{refuted_gaussian(record)}"
 
 
 def in_a_sentence(broken: str) -> str:
@@ -314,11 +318,9 @@ def _excess(record: AuditRecord) -> float:
 
 
 def _excess_of_delta(record: AuditRecord) -> float:
-    """How far a proven delta is above the claimed one; 0 if only the whole curve is refuted."""
+    """How far a proven delta is above the claimed one; 0 if only the counts together refute the claim."""
     at = record.violated_at
-    if at is None or at.number == "epsilon" or at.at_least is None:
-        return 0.0 if at is None else at.excess or 0.0
-    return at.at_least - at.claimed
+    return at.at_least - at.claimed if at is not None and at.number == "delta" and at.at_least is not None else 0.0
 
 
 def _to_do(records: tuple[AuditRecord, ...]) -> str:
@@ -379,7 +381,7 @@ def _to_look_at(records: tuple[AuditRecord, ...]) -> str:
     if replayed:
         sentences.append(f"Look at the lines that a replay of {listed(replayed, most=3)} shows; no trial shows them.")
     if hinted:
-        sentences.append(f"Look at what the outputs of {listed(hinted, most=3)} hint at; it is no violation.")
+        sentences.append(f"Look at what the outputs of {listed(hinted, most=3)} hint at, which is not a violation.")
     return " ".join(sentences)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 from rich.console import Console
@@ -55,6 +56,33 @@ def proven_delta(record: AuditRecord) -> str:
     return f"{proven} ({_claimed(record, record.claim.advantage)})"
 
 
+def broken_at(record: AuditRecord) -> tuple[str, str, str] | None:
+    """What a violation exceeds, as ``violated_at.says`` has it: the quantity, what is proven and what is claimed.
+
+    Where no place on the curve is known and the proven epsilon is no more than claimed, the p-value.
+    """
+    if record.violated_at is None:
+        claimed = record.claim.epsilon
+        if record.verdict != "violation" or (claimed is not None and record.epsilon(record.report_delta) > claimed):
+            return None
+        return "p-value", readable_p_value(record.p_value), f"risk {record.risk:.3g}"
+    says = record.violated_at.says
+    if number := re.match(r"(.+?): (at least \S+|more), claimed at most (\S+?)\.?(?: |$)", says):
+        quantity, proven, claimed = number.groups()
+        return quantity, proven, claimed
+    seen, _, allowed = says.rstrip(".").partition(", where the claim allows ")
+    return "errors", seen, allowed
+
+
+def broken_in_short(record: AuditRecord) -> str:
+    """What a violation exceeds as 'quantity: proven (claimed)', empty without one."""
+    if (broken := broken_at(record)) is None:
+        return ""
+    quantity, proven, claimed = broken
+    told = f"{quantity}: {proven.removeprefix('at least ')}"
+    return f"{told} ({claimed})" if claimed else told
+
+
 def _claimed(record: AuditRecord, number: float | None) -> str:
     if record.claim.source == NOT_BUILT:
         return NOTHING
@@ -76,7 +104,8 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
         else None,
         caption_justify="left",
     )
-    table.add_column("audit")
+    broke = "\nwhat broke: proven (claimed)" if any(map(broken_in_short, records)) else ""
+    table.add_column(f"audit{broke}")
     table.add_column("trials", justify="right")
     table.add_column(f"epsilon at {at}\nproven (claimed)", justify="right")
     table.add_column("delta at 0\nproven (claimed)", justify="right")
@@ -86,8 +115,9 @@ def print_table(records: tuple[AuditRecord, ...], *, suite_risk: float) -> None:
     for record in records:
         # of a claim that was not built the suite's words say little, and may be long
         against = "" if record.claim.source == NOT_BUILT else f"\n[dim]against {escape(record.claim.short())}[/dim]"
+        broken = f"\n[red]{escape(said)}[/red]" if (said := broken_in_short(record)) else ""
         table.add_row(
-            f"{escape(record.name)}{against}",
+            f"{escape(record.name)}{against}{broken}",
             f"{record.trials:,}" if record.one_run is None else record.sample,
             proven_epsilon(record) + (f"\nat {record.report_delta:g}" if len(deltas) > 1 else ""),
             proven_delta(record),

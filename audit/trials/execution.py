@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Callable
 
 from audit.trials.executor import LOCAL, Executor
 from audit.trials.fit_trials import ignore_fitting
 from audit.trials.source import Tally
+from dpsgd_audit.warn_once import warn_once
 from guarantees.checks import Count, checked
 
 
@@ -25,7 +25,7 @@ def forewarn(sentence: str) -> None:
     """Warn, except in a test: where warnings are errors this would fail an audit that may find a violation."""
     if "PYTEST_CURRENT_TEST" not in os.environ:
         # the level of run_audit's caller, past its decorators
-        warnings.warn(sentence, TooFewTrialsWarning, stacklevel=8)
+        warn_once(sentence, TooFewTrialsWarning, stacklevel=8)
 
 
 @checked

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from audit.trials.user_code_errors import MechanismError
-from mechanisms.release import Layout
+from mechanisms.release import OTHER_STEPS, Layout
 
 if TYPE_CHECKING:
     import jax
@@ -81,13 +81,21 @@ class StaleCountsError(ValueError):
 
 def common_layout(name: str, without: Layout, with_record: Layout) -> Layout:
     """The layout of both sides' outputs; an error if they differ, since the form alone then tells them apart."""
-    if without != with_record:
+    if without == with_record:
+        return without
+    if (without.names, without.shapes) == (with_record.names, with_record.shapes):
         raise MechanismError(
-            f"{name!r} gives outputs of different shapes on the two datasets, which already tells them apart: "
-            f"{without.told} without the record, {with_record.told} with it. Release something whose shape does not "
-            "depend on the records: a sum and no row per record, or counts of all values and not of those that occur."
+            f"{name!r} takes {without.rounds} steps without the record and {with_record.rounds} with it, which already "
+            f"tells them apart. {OTHER_STEPS}."
         )
-    return without
+    sides = [dict(zip(side.names, side.shapes, strict=True)) for side in (without, with_record)]
+    part = next(part for part in (*without.names, *with_record.names) if sides[0].get(part) != sides[1].get(part))
+    shapes = [f"{side[part]}" if part in side else "nothing" for side in sides]
+    raise MechanismError(
+        f"{name!r} gives outputs of different shapes on the two datasets, which already tells them apart: {part} has "
+        f"{shapes[0]} without the record, {shapes[1]} with it. Release something whose shape does not depend on the "
+        "records: a sum and no row per record, or counts of all values and not of those that occur."
+    )
 
 
 def piece_size(layout: Layout) -> int:

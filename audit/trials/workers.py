@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import pickle
+import re
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -23,6 +25,7 @@ from audit.trials.user_code_errors import (
     last_words,
     own_traceback,
     passes,
+    raised_at,
 )
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import BatchMechanism, Draw
@@ -35,6 +38,9 @@ ONE_SIDE = (
     "; {} the record the same seed gives a release, so the failure alone tells the two datasets apart (to audit that, "
     "release a row of your choice in its place)"
 )
+
+ONE_FRAME = re.compile(r"Traceback \(most recent call last\):\n +File .*\n(?: {4}.*\n)*\S.*")
+"""A traceback that says no more than its last line and its only place."""
 
 Use = Callable[[int, np.ndarray], None]
 """Called with the first trial and the outputs of a batch."""
@@ -106,13 +112,19 @@ class _PreparedSides:
         except BaseException as error:
             if passes(error):
                 raise
+            if isinstance(error, ModuleNotFoundError) and error.name is not None:
+                raise ForeignError(
+                    f"{self.mechanism.name} imports {error.name!r}{raised_at(error)}, which the Python that runs it "
+                    f"({sys.executable}) does not find"
+                ) from None
             text, empty_array = own_traceback(error), empty_batch(error)
             message = f"{self.describe_failure(batch, seeds)} {last_words(text)}. {empty_array}".rstrip()
             # the message already has a program's standard error, unless that has several lines
             details = (
                 text.partition(". Its standard error: ")[2] if text.startswith("CommandError: ") else text
             ).strip()
-            raise ForeignError(f"{message}\n{details}" if "\n" in details else message) from None
+            more = "\n" in details and ONE_FRAME.fullmatch(details) is None
+            raise ForeignError(f"{message}\n{details}" if more else message) from None
 
     def describe_failure(self, batch: Batch, seeds: np.ndarray) -> str:
         """Which trial fails if freshly prepared code draws each alone, and whether the other side fails too."""

@@ -42,10 +42,10 @@ ONE_RELEASE = "in one release"
 HERE = f"(on this pair, with these scores and thresholds, {ONE_RELEASE})"
 NOISELESS = "releases without any noise, because few of them sample the record"
 MISSED = f"; they would miss {NOISELESS}"
-HALF = "that half of the noise is missing"
+HALF = "noise of half the stated size"
 ONE_PLACE = (
-    "all scores, without and with the record, are the same or lie on the same side of every threshold, so no leak "
-    "could have been found; use another score or other thresholds, unless the outputs never vary either."
+    "all scores, without and with the record, are the same or lie on the same side of every threshold, so this "
+    "audit could not have found a leak. If the outputs vary, use another score or other thresholds."
 )
 JOINTLY = "the two error counts together are too small for the claim."
 
@@ -241,7 +241,7 @@ def conclude(
     else:
         missed = _moderate(claim, delta) if not found.conclusive else NOISELESS if nothing else HALF
         beside = f"; {RUNS} they find {less}" if less else MISSED if nothing and not found.conclusive else ""
-        why = f"these trials would too often miss {missed}{beside}"
+        why = f"so few trials would often miss {missed}{beside}"
     enough = f"with the best score {needed:,}" if needed else "no feasible number of"
     return Judgement(
         verdict="inconclusive",

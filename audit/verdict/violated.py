@@ -7,17 +7,16 @@ import math
 from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from audit.bounds.clopper_pearson import ErrorCounts, Limits
-from audit.bounds.joint import GAMMA_SHARE, joint_p_value_of_lines
+from audit.bounds.product_region import corners
 from audit.bounds.supporting_lines import SupportingLines, tabulate
+from dpsgd_audit.spelling import counted
 from guarantees.claim import Claim
 from guarantees.numerics.array import Array
 from guarantees.numerics.rounding import ROUND_OFF, at_least, at_most
 from guarantees.vocabulary import Direction
-
-EXCESSES = np.geomspace(1e-3, 1.0, 13)
-"""Excesses to test, fixed beforehand, each less than twice the last: every one costs a joint test."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,10 +30,8 @@ class ViolatedAt:
     """The largest value that the claim allows there, numerical error included."""
     at_least: float | None
     """The value proven together with all other statements; None if only the whole curve is refuted."""
-    excess: float | None = None
-    """Proven excess: at some epsilon, delta is this much above the claimed one."""
     false_alarm_rate: float | None = None
-    """That of the test that refuted the claim: an upper limit if ``at_least`` is proven, else the observed rate."""
+    """That of the test that refuted the claim: the upper limit of a proven point, or the observed rate of counts."""
     miss_rate: float | None = None
     says: str
 
@@ -52,12 +49,14 @@ class Allowance:
 
 
 OUTPUTS: dict[Direction, str] = {"with_given_without": "with", "without_given_with": "without"}
+NOTHING = 1e-14
+"""A claimed delta below this is the round-off of a pure epsilon."""
 LESS = 0.99
 """A direction is named if the claim promises less than this share in it of what it promises in the other."""
 
 
-def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowance:
-    """The line of the claim that lies furthest above a point, as an epsilon and its delta.
+def most_exceeded(alpha: ArrayLike, beta: ArrayLike, lines: SupportingLines) -> Allowance:
+    """The line of the claim that lies furthest above a point, or above all of several, as an epsilon and its delta.
 
     A line of slope e^t <= 1 speaks of the other direction: ``1 - alpha <= e^-t beta + delta``. The epsilon has three
     digits where the excess survives that, so that a printed one is the one meant.
@@ -65,8 +64,9 @@ def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowanc
     slope = lines.slope
     usable = slope > 0
     slope, height = slope[usable], (lines.y + lines.slope * lines.x)[usable]
+    alpha, beta = (np.atleast_1d(np.asarray(rate, float))[:, None] for rate in (alpha, beta))
     if not slope.size:
-        reached = max(0.0, 1 - alpha - beta)
+        reached = max(0.0, float(np.min(1 - alpha - beta)))
         return Allowance(epsilon=0.0, reached=reached, claimed=1.0, direction="with_given_without")
     order = np.argsort(slope)
     slope, height = slope[order], height[order]
@@ -75,7 +75,7 @@ def most_exceeded(alpha: float, beta: float, lines: SupportingLines) -> Allowanc
         scale = np.minimum(slopes, 1.0)
         # through the corner of two lines passes one of every slope between theirs
         claimed = np.clip(1 - np.interp(slopes, slope, height) / scale, 0.0, 1.0)
-        return 1 - (beta + slopes * alpha) / scale, claimed
+        return 1 - np.max(beta + slopes * alpha, axis=0) / scale, claimed
 
     reached, claimed = excesses(slope)
     loss = float(np.log(slope[int(np.argmax(reached - claimed))]))
@@ -96,13 +96,15 @@ def which_outputs(most: Allowance, claim: Claim) -> str:
     both = float(np.asarray(claim.delta(most.epsilon)))
     if most.claimed >= LESS * both - ROUND_OFF:
         return ""
-    return f" in outputs likelier {OUTPUTS[most.direction]} the record ({at_most(both)} is claimed of the others)"
+    return f" in outputs likelier {OUTPUTS[most.direction]} the record and {at_most(both)} in the others"
 
 
 def by_number(name: Literal["epsilon", "delta"], given: float, *, at_least: float, claimed: float) -> ViolatedAt:
     """A violation by a number that is proven to exceed what the claim promises for it."""
     proven = at_least if at_least > claimed else None
     lower, allowed = _apart(at_least, claimed) if proven is not None else ("", _digits(claimed, at_least))
+    if 0 < claimed < NOTHING <= at_least:
+        allowed = "0 (but for round-off)"
     said = f"at least {lower}" if proven is not None else "more"
     head = f"{name} at {'delta' if name == 'epsilon' else 'epsilon'} {given:.12g}"
     says = f"{head}: {said}, claimed at most {allowed}."
@@ -134,53 +136,45 @@ def by_points(points: tuple[Limits, ...], claim: Claim) -> ViolatedAt:
     lines = tabulate(claim)
     found = [(most_exceeded(point.alpha, point.beta, lines), point) for point in points]
     most, point = max(found, key=lambda pair: pair[0].reached - pair[0].claimed)
-    number = by_number("delta", most.epsilon, at_least=most.reached, claimed=most.claimed)
     where = f"false alarms at most {at_most(point.alpha, '.4g')}, misses at most {at_most(point.beta, '.4g')}"
+    return _exceeded(most, claim, point, where)
+
+
+def _exceeded(most: Allowance, claim: Claim, rates: Limits, where: str) -> ViolatedAt:
+    """A violation by a delta that is proven at the epsilon where it exceeds the claim most."""
+    number = by_number("delta", most.epsilon, at_least=most.reached, claimed=most.claimed)
     says = f"{number.says[:-1]}{which_outputs(most, claim)} ({where})."
-    return dataclasses.replace(number, false_alarm_rate=point.alpha, miss_rate=point.beta, says=says)
+    return dataclasses.replace(number, false_alarm_rate=rates.alpha, miss_rate=rates.beta, says=says)
 
 
 def by_counts(counts: ErrorCounts, claim: Claim, *, risk: float | None = None) -> ViolatedAt:
-    """A violation by a test whose counts refute the claimed curve; how far, if their share of the risk is given.
+    """A violation by a test whose counts refute the claimed curve; with a proven delta, if the risk for it is given.
 
-    The excess is the inversion of the test that decided, so it holds at the same share. At which epsilon it is exceeded
-    is not proven, and not said: ``given`` is where the rates that were seen exceed their allowance most, which in few
-    trials may be where the truth does not.
+    The region of ``corners`` bounds delta at every epsilon at once, so the epsilon is where the claim is exceeded most.
+    Where even that delta is allowed, or no risk is left, the counts are told and no number is proven.
     """
-    lines = tabulate(claim)
-    most = most_exceeded(*counts.rates, lines)
-    excess = None if risk is None else proven_excess(counts, lines, risk=risk)
-    by = f" by at least {at_least(excess)}" if excess else ""
-    alpha, beta = counts.rates
+    rates, lines = Limits(alpha=counts.rates[0], beta=counts.rates[1]), tabulate(claim)
+    if risk is not None:
+        most = most_exceeded(*corners(counts, risk=risk), lines)
+        if most.reached > most.claimed:
+            seen = f"false alarms {counts.false_alarms:,} of {counts.trials_without:,}"
+            return _exceeded(most, claim, rates, f"{seen}, misses {counts.misses:,} of {counts.trials_with:,}")
+    most = most_exceeded(rates.alpha, rates.beta, lines)
+    fewest = math.ceil(counts.trials_with * float(lines.below(np.array([rates.alpha]))[0]))
     says = (
-        f"the claimed curve is refuted: at some epsilon, delta exceeds it{by} (the test that shows it: false alarms "
-        f"{counts.false_alarms:,} of {counts.trials_without:,}, misses {counts.misses:,} of {counts.trials_with:,})."
+        f"{counted(counts.misses, 'miss', 'misses')} in {counts.trials_with:,} trials beside "
+        f"{counted(counts.false_alarms, 'false alarm')} in {counts.trials_without:,}, where the claim allows no fewer "
+        f"than about {counted(fewest, 'miss', 'misses')}."
     )
     return ViolatedAt(
         number="delta",
         given=most.epsilon,
         claimed=most.claimed,
         at_least=None,
-        excess=excess or None,
-        false_alarm_rate=alpha,
-        miss_rate=beta,
+        false_alarm_rate=rates.alpha,
+        miss_rate=rates.beta,
         says=says,
     )
-
-
-def proven_excess(counts: ErrorCounts, lines: SupportingLines, *, risk: float) -> float:
-    """The last of ``EXCESSES`` up to which the joint test refutes the claim with every delta raised by it; 0 if none.
-
-    If x is the true excess, the first of them that is at least x is a true hypothesis, fixed beforehand; all before
-    the answer are refuted, so the answer exceeds x only if that one is. [docs/validity.md, section 12]
-    """
-    proven = 0.0
-    for excess in EXCESSES:
-        raised = dataclasses.replace(lines, y=lines.y - excess)
-        if joint_p_value_of_lines(counts, raised, gamma=GAMMA_SHARE * risk) > risk:
-            break
-        proven = float(excess)
-    return proven
 
 
 def _apart(proven: float, claimed: float) -> tuple[str, str]:

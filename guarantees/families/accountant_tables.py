@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -11,7 +12,7 @@ from guarantees.claim import Claim, poisson_sums
 from guarantees.laws.composition import composed_law
 from guarantees.laws.gaussian_and_laplace import sampled_law
 from guarantees.laws.profile import law_from_promises
-from guarantees.trade_off import TradeOff
+from guarantees.trade_off import ComputedCurve, TradeOff
 from guarantees.vocabulary import PairRelation, Relation, Unit
 
 Entry = tuple[float, float, int]
@@ -114,7 +115,7 @@ def claim_from_history(
         (sampled_law(rate=rate, noise_multiplier=noise, relation=relation), steps) for noise, rate, steps in entries
     ]
     return Claim(
-        curve=TradeOff(composed_law(laws)),
+        curve=ComputedCurve(functools.partial(composed_law, laws)),
         name="claim_from_history",
         parameters={"history": tuple(entries), "relation": relation, "unit": unit},
         relation=relation,

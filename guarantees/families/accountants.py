@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 from types import ModuleType
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from guarantees.laws.group import group_law
 from guarantees.laws.kept import kept
 from guarantees.laws.law import LossLaw
 from guarantees.laws.profile import law_from_pld, law_from_profile
-from guarantees.trade_off import TradeOff
+from guarantees.trade_off import ComputedCurve, TradeOff
 from guarantees.vocabulary import PairRelation, Relation, Unit
 
 Accountant = Literal["pld", "rdp", "certified"]
@@ -31,6 +32,7 @@ SAMPLED_EVENTS = (
     "TruncatedSubsampledGaussianDpEvent",
 )
 """Events of dp-accounting that draw a batch: each counts as one step, whatever it releases."""
+INSTEAD = "; accountant='certified' needs neither"
 
 
 def _dp_accounting(*, instead: str = "") -> ModuleType:
@@ -95,8 +97,7 @@ def poisson_training(
         parameters["accountant"] = accountant
     else:
         require("group", group == 1, "1 unless accountant='certified'", group)
-        law, source = _accounted(rate, noise_multiplier, int(steps), relation, accountant, spacing)
-        curve = TradeOff(law)
+        curve, source = _accounted(rate, noise_multiplier, int(steps), relation, accountant, spacing)
         parameters["accountant"] = accountant
     return Claim(
         curve=curve,
@@ -255,28 +256,24 @@ def _accounted(
     relation: Relation,
     accountant: str,
     spacing: Positive | None,
-) -> tuple[LossLaw, str]:
-    """The law that dp-accounting computes, with its name and its setting."""
-    instead = "; accountant='certified' needs neither"
+) -> tuple[TradeOff, str]:
+    """The curve that dp-accounting computes, with its name and its setting."""
     if accountant == "rdp":
-        library = _dp_accounting(instead=instead)
+        library = _dp_accounting(instead=INSTEAD)
         rule = "add_remove or zero_out for accountant='rdp' (use 'pld' or 'certified')"
         require("relation", relation != "substitution", rule, relation)
         from dp_accounting import rdp
 
         books = rdp.RdpAccountant(neighboring_relation=_neighbouring(library, relation))
         books.compose(library.PoissonSampledDpEvent(rate, library.GaussianDpEvent(noise_multiplier)), steps)
-        return _renyi_law(books), "dp-accounting RdpAccountant"
+        return TradeOff(_renyi_law(books)), "dp-accounting RdpAccountant"
     step = spacing or _default_spacing(rate, noise_multiplier)
-
-    def law() -> LossLaw:
-        neighbours = _neighbouring(_dp_accounting(instead=instead), relation)
-        return _pld_law(rate, noise_multiplier, steps, neighbours, step)
-
-    decided_by = (rate, noise_multiplier, steps, relation, step)
     version = _version()
-    found = law() if version is None else kept("a distribution of dp-accounting", (*decided_by, version), law)
-    return found, f"dp-accounting PLD, pessimistic, lattice {step:g}"
+    if version is None:
+        # found without the package's metadata, or refused now
+        _dp_accounting(instead=INSTEAD)
+    law = functools.partial(_kept_pld_law, (rate, noise_multiplier, steps, relation, step), version)
+    return ComputedCurve(law), f"dp-accounting PLD, pessimistic, lattice {step:g}"
 
 
 def _version() -> str | None:
@@ -284,6 +281,13 @@ def _version() -> str | None:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version("dp-accounting")
     return None
+
+
+def _kept_pld_law(decided_by: tuple[float, float, int, Relation, float], version: str | None) -> LossLaw:
+    def law() -> LossLaw:
+        return _pld_law(*decided_by)
+
+    return law() if version is None else kept("a distribution of dp-accounting", (*decided_by, version), law)
 
 
 def _neighbouring(library: ModuleType, relation: Relation) -> Any:
@@ -298,7 +302,8 @@ def _default_spacing(rate: float, noise_multiplier: float) -> float:
     return float(np.clip(10.0 ** np.floor(np.log10(typical / 2)), 1e-6, 1e-4))
 
 
-def _pld_law(rate: float, noise_multiplier: float, steps: int, neighbours: Any, spacing: float) -> LossLaw:
+def _pld_law(rate: float, noise_multiplier: float, steps: int, relation: Relation, spacing: float) -> LossLaw:
+    neighbours = _neighbouring(_dp_accounting(instead=INSTEAD), relation)
     from dp_accounting.pld import privacy_loss_distribution as losses
 
     one = losses.from_gaussian_mechanism(

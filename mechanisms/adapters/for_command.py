@@ -88,7 +88,8 @@ class CommandStep(StatedByUser):
         """Start the program and send it the dataset."""
         rows = np.ascontiguousarray(materialise(dataset), "<f4")
         if rows.ndim != 2:
-            raise ValueError(f"command_step needs a dataset of shape (records, dimension), got {rows.shape}.")
+            column = "; of one number per record write rows[:, None]" if rows.ndim == 1 else ""
+            raise ValueError(f"command_step needs a dataset of shape (records, dimension), got {rows.shape}{column}.")
         width = self.outputs or rows.shape[1]
         given = chosen_environment(self.environment)
         if self.installs is not None:

@@ -26,6 +26,8 @@ NEGLIGIBLE = 1e-5
 """Share of the largest deviation that is rounding along a direction without noise."""
 UNREACHED = 1e-3
 """Share of a length that no noise reaches, up to which that is rounding."""
+SMALLEST = 1e-6
+"""Share of the largest deviation along a direction below which another direction's is rounding of coefficients."""
 CONVERGED = 1e-9
 MOST_STEPS = 5000
 
@@ -298,13 +300,22 @@ def apart(moved: np.ndarray, variance: np.ndarray, blocks: Blocks) -> float:
     return float(np.sum(single))
 
 
-def least_change(matrix: Any, moved: np.ndarray) -> float | None:
-    """The length of the least change of the numbers that moves the rows so far; infinite where none does."""
-    found = lsqr(matrix, moved, atol=CONVERGED, btol=CONVERGED, conlim=0, iter_lim=MOST_STEPS)
+def least_change(matrix: Any, moved: np.ndarray, rounding: float = 0.0) -> float | None:
+    """The length of the least change of the numbers that moves the rows so far; infinite where none does.
+
+    The rows may have moved by as much as the ``rounding`` more or less.
+    """
+    length = float(np.linalg.norm(moved))
+    if not length:
+        return 0.0
+    found = lsqr(matrix, moved, atol=SMALLEST, btol=max(CONVERGED, rounding / length), conlim=0, iter_lim=MOST_STEPS)
     change, stopped, left = found[0], found[1], found[3]
     if stopped not in (1, 2) or not math.isfinite(left):
         return None
-    return math.inf if left > UNREACHED * np.linalg.norm(moved) else float(np.linalg.norm(change))
+    if left <= max(UNREACHED * length, rounding):
+        return float(np.linalg.norm(change))
+    # 2: nothing comes nearer; 1: so long a change that its own rounding hides the rest
+    return math.inf if stopped == 2 else None
 
 
 def _over(squares: np.ndarray, variances: np.ndarray) -> np.ndarray:

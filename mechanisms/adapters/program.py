@@ -148,7 +148,8 @@ class Program:
                         if not unsent:
                             selector.unregister(self._input)
         if len(answer) > wanted + more:
-            self._fail(f"answered {len(answer)} bytes where {wanted} were asked for{asked}{_printed(bytes(answer))}")
+            said = _printed(bytes(answer)) or (_outputs(len(answer), trials) if asked else "")
+            self._fail(f"answered {len(answer)} bytes where {wanted} were asked for{asked}{said}")
         return bytes(answer[:wanted])
 
     def _refuse_short_rows(self, answer: bytes, before: int, trials: int, wanted: int) -> None:
@@ -199,6 +200,12 @@ def _printed(answer: bytes) -> str:
     if len(first) < 3 or not all(32 <= byte < 127 for byte in first):
         return ""
     return f" (it begins with the text {first.decode()!r}: print to standard error, or use examples/command/serve.py)"
+
+
+def _outputs(came: int, trials: int) -> str:
+    """What to set if the program answers longer rows; more may come than was read."""
+    row, rest = divmod(came, trials * FLOAT)
+    return "" if rest else f" (if each output has {row} numbers, set outputs={row})"
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

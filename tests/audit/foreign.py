@@ -27,6 +27,12 @@ def fails_sometimes(seed: int, dataset: np.ndarray) -> np.ndarray:
     return noisy_sum(seed, dataset)
 
 
+def needs_a_package(seed: int, dataset: np.ndarray) -> np.ndarray:
+    import package_that_nobody_has
+
+    return package_that_nobody_has.noisy_sum(seed, dataset)
+
+
 def fails_with_the_record(seed: int, dataset: np.ndarray) -> np.ndarray:
     if dataset.any():
         raise ValueError("one class only")

@@ -48,6 +48,7 @@ def test_a_right_training_keeps_the_claim_for_its_group(steps):
     assert record.neighbours.parameters["group"] == GROUP
 
 
+@pytest.mark.long
 @STEPS
 def test_the_claim_for_one_record_is_refused_and_would_be_refuted(steps):
     step, single = poisson(steps), poisson_claim(1, steps)

@@ -66,6 +66,7 @@ def trees(gap: float) -> mechanisms.Neighbours:
     return mechanisms.Neighbours(without={"x": rows[:2]}, with_record={"x": rows}, relation="add_remove")
 
 
+@pytest.mark.long
 def test_a_tensor_without_noise_is_found_at_once_and_the_record_says_by_whom():
     kept, fitted = [], []
     given = {"claim": CLAIM, "trials": 600, "risk": 0.05, "key": KEY, "diagnose": False}

@@ -110,6 +110,7 @@ def test_the_example_names_us_in_its_last_ten_lines_alone():
     assert min(named) >= len(lines) - 10
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("gradients", "message"),
     [

@@ -123,6 +123,7 @@ def test_the_risk_spent_is_in_the_record():
     assert one.numbers[0].risk == one.shares["epsilon"]
 
 
+@pytest.mark.long
 def test_a_reversed_score_is_found_on_the_split():
     record = audit_shift(mu=-2.0)
     assert record.verdict == "violation"

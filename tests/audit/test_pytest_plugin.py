@@ -201,6 +201,7 @@ def test_laws_are_kept_for_the_tests_that_audit(pytester, tmp_path, monkeypatch)
     run(pytester, KEPT).assert_outcomes(passed=2)
 
 
+@pytest.mark.long
 def test_nothing_of_ours_is_imported_when_no_test_audits(pytester):
     pytester.makepyfile("def test_nothing(): pass")
     ours = "{'jax', 'audit', 'mechanisms', 'distinguishers', 'guarantees'}"
@@ -300,6 +301,23 @@ def test_replay(dp_explain):
     assert "(zero_out), 800 trials in all, by the scores first." in out
     assert f"replayed by dp_explain, without a trial: {file}::test_replay." in out
     assert "not looked at: other data and other neighbours" in out
+
+
+@pytest.mark.parametrize("audited", [True, False])
+def test_what_dp_explain_finds_stands_in_the_summary_and_on_the_page(pytester, audited):
+    """The page said '1 of 2 audits leaks more than promised' where a test of dp_explain had failed, too."""
+    lines = """
+def test_lines(dp_explain):
+    dp_explain(lambda key, rows: rows.sum(axis=0), PAIR, claim=CLAIM)
+"""
+    audit_of_it = "def test_right(dp_audit):\n    dp_audit(right, PAIR, First(), claim=CLAIM, trials=400)\n"
+    result = run(pytester, lines + audit_of_it * audited, "--dp-audit-report=out")
+    result.assert_outcomes(failed=1, passed=int(audited))
+    said = "test_what_dp_explain_finds_stands_in_the_summary_and_on_the_page.py::test_lines: released_without_noise at "
+    out, page = result.stdout.str(), (pytester.path / "out" / "index.html").read_text()
+    assert out.count("dp-audit: lines look wrong in 1 test of dp_explain, which draws no trials:\n  " + said) == 1
+    assert page.count(f"<li>{said}") == 1
+    assert len(records(pytester)) == audited
 
 
 def test_a_report_folder_that_cannot_be_written_is_refused_at_the_start(pytester):

@@ -304,6 +304,7 @@ def outputs(seed, moved=0.0, scale=1.0, shape=(8,)):
 UNITS = 10.0 ** np.array([-6, -3, 0, 0, 0, 0, 3, 6])
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("without", "with_record"),
     [

@@ -189,6 +189,7 @@ def test_an_epsilon_and_a_delta_are_about_what_is_released_unless_they_say_other
     assert covered(judged(numpy_step("final"), training)) == "one training"
 
 
+@pytest.mark.long
 def test_a_number_of_steps_that_nobody_checked_is_said_in_the_terminal_and_on_the_page(tmp_path):
     """4,700 steps were claimed for a program that takes 8, and nothing said that this was not checked."""
     step = mechanisms.callable_step(lambda seed, data: np.float32([seed % 7]), releases="final")

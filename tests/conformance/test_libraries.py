@@ -24,6 +24,7 @@ def _needs_torch(request):
         pytest.importorskip("torch")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("library", "bug", "verdict"), ONE_OF_EACH)
 def test_one_bug_of_each_kind_goes_red_as_what_it_is(library, bug, verdict):
     assert session(library, bug, only=BUGS[bug].shows)["verdict"] == verdict

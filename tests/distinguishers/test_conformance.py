@@ -59,7 +59,7 @@ CASES = {
 PAIRS = [(name, kind) for name in CASES for kind in ("vector", "collapsed")]
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(5)
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 def test_every_distinguisher_keeps_the_contract(name, kind, draw_outputs):
     step = MEAN if kind == "vector" else MEAN.collapsed()

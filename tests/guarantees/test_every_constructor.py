@@ -37,6 +37,7 @@ def test_every_constructor_is_attacked():
     assert {space.name for space in SPACES} | HELPERS == set(guarantees.__all__)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("space", QUICK, ids=name_of)
 @few
 @hypothesis.given(data=st.data())

@@ -257,6 +257,7 @@ def marked(entry):
     return pytest.param(entry, id=label(entry), marks=() if fast else pytest.mark.long)
 
 
+@pytest.mark.few(34)
 @pytest.mark.parametrize("entry", [marked(entry) for entry in ENTRIES])
 def test_reference_number(entry):
     value = VALUES[entry["name"]](entry["params"])

@@ -57,6 +57,7 @@ def test_epsilon_is_the_smallest_that_meets_delta(curve, delta, direction):
         assert curve.delta(1e6, direction) > delta
 
 
+@pytest.mark.long
 @some
 @given(simple)
 def test_symmetrised_curve_is_its_own_inverse_and_leaks_the_larger_of_both(curve):
@@ -214,7 +215,7 @@ ROUNDS = ("normalised_round", "revealed_round", "round_upper_bound")
 ROUND = {"normalise_by": "expected_batch", "records": 4, "rate": 0.5, "noise_multiplier": 1.0, "dimension": 9}
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("constructor", "given"), [*WITH_RELATION, *((getattr(guarantees, name), ROUND) for name in ROUNDS)]
 )

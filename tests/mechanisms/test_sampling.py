@@ -58,7 +58,7 @@ def memberships(batches, records=RECORDS):
     return one_hot.sum(axis=2)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_a_batch_holds_no_record_twice(drawn):
     _, batches, _ = drawn
     assert memberships(batches).max() <= 1

@@ -68,6 +68,8 @@ class Stated:
     """What Laplace noise on one number may cost, if the claim states it."""
     of_answers: float | None = None
     """The claim's epsilon at a delta of 0.0001."""
+    claimed: bool = False
+    """Whether the multiplier is the claim's alone."""
     by_mechanism: AboveZero | None = None
     """The multiplier stated with the mechanism, if the claim has another."""
 
@@ -155,6 +157,7 @@ def stated_by(
         mu_of_all=None if claim is None or not of_the_pair else claim.parameters["mu"] * math.sqrt(claim.times),
         epsilon=None if claim is None or (claim.name, claim.times) != ("laplace", 1) else claim.parameters["epsilon"],
         by_mechanism=own if compared else None,
+        claimed=claimed is not None and noise_multiplier is None and (of_the_pair or own is None or claimed > own),
     )
 
 
@@ -265,7 +268,14 @@ def _with_unknown_noise(told: Explanation) -> Explanation:
 
 
 def blaming_the_claim(told: Explanation, stated: Stated) -> Explanation:
-    """The explanation, changed if the noise is as the mechanism states and only the claim assumes more."""
+    """The explanation, changed if the noise is as the mechanism states and only the claim assumes more.
+
+    The claim's number is called claimed.
+    """
+    if stated.claimed:
+        own_words = [one.says.replace(" is stated", " is claimed") for one in told.findings]
+        findings = zip(told.findings, own_words, strict=True)
+        told = dataclasses.replace(told, findings=tuple(dataclasses.replace(one, says=says) for one, says in findings))
     own, claimed = stated.by_mechanism, stated.noise_multiplier
     if own is None or claimed is None or own >= claimed or not all(one.judged for one in told.rounds):
         return told
@@ -276,6 +286,6 @@ def blaming_the_claim(told: Explanation, stated: Stated) -> Explanation:
     def told_again(one: Finding) -> Finding:
         if one.kind != Kind.TOO_LITTLE_NOISE:
             return one
-        return dataclasses.replace(one, lines=(), says=f"{first} {one.says.replace(' is stated', ' is claimed')}")
+        return dataclasses.replace(one, lines=(), says=f"{first} {one.says}")
 
     return dataclasses.replace(told, findings=tuple(map(told_again, told.findings)))

@@ -48,10 +48,9 @@ NOTHING_STATED = (
     "and no claim gives a single one."
 )
 
-SCALE_COMPARED = (
-    "The scale of the Laplace noise was compared with the claim's epsilon of {epsilon:.4g}; the multiplier below says "
-    "nothing of that."
-)
+SCALE_COMPARED = "The scale of the Laplace noise was compared with the claim's epsilon of {epsilon:.4g}."
+
+NOT_JUDGED = "What was not judged here is for trials to judge: `dpsgd-audit run`."
 
 LARGER_BOUND = (
     "The record moves a release by {most:.4g}, and the stated clipping norm allows {bound:.4g}: the code may use "
@@ -98,6 +97,8 @@ class Round:
 
     number: int
     """Number of the round, from 1; tensors that are released in one round are taken together."""
+    last: int = 0
+    """Number of the last of several that are told as one, since their noise shares random numbers."""
     sensitivity: float
     """L2 distance between the two sides where noise meets it, in the units of ``noise_deviation``."""
     noise_deviation: float
@@ -113,6 +114,14 @@ class Round:
     """Relative standard error of a deviation that is estimated from few draws."""
     judged: bool = True
     """Whether the multiplier is what the round costs; else something of the round was not followed."""
+    average: float | None = None
+    """The noise's deviation over all coordinates, root mean square."""
+    epsilon: float | None = None
+    """What Laplace noise alone costs if all of it is told."""
+    moved: float = 0.0
+    """Of Laplace noise the L1 distance between the two sides."""
+    scales: tuple[float, float] = (0.0, 0.0)
+    """The smallest and the largest scale of Laplace noise among the coordinates that the record moves."""
     scale: float = 1.0
     """How many times larger the record was made, where it shows nothing as it is; negative with the opposite sign."""
 
@@ -184,8 +193,13 @@ class Explanation:
         if seen and self.bound is not None and most > self.bound * (1 + CLOSE):
             blocks.append(LARGER_BOUND.format(most=most, bound=self.bound))
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.not_judged]
-        if self.rounds and self.stated is None and all(one.kind != Kind.TOO_LITTLE_NOISE for one in self.findings):
-            blocks.append(NOTHING_STATED if self.epsilon is None else SCALE_COMPARED.format(epsilon=self.epsilon))
+        compared = self.stated is not None or any(one.epsilon is not None for one in self.rounds)
+        if self.epsilon is not None:
+            blocks.append(SCALE_COMPARED.format(epsilon=self.epsilon))
+        elif self.rounds and not compared and all(one.kind != Kind.TOO_LITTLE_NOISE for one in self.findings):
+            blocks.append(NOTHING_STATED)
+        elif self.not_judged and self.followed:
+            blocks.append(NOT_JUDGED)
         blocks += [_table(self.rounds, compared=self.stated is not None)] if self.rounds else []
         if self.followed:
             draws, meetings = (counted(number, "place") for number in (self.covered.draws, self.covered.releases))
@@ -241,14 +255,40 @@ def _at(lines: tuple[Frame, ...]) -> str:
 
 def _table(rounds: tuple[Round, ...], *, compared: bool) -> str:
     rows = [
-        f"  {one.number:>5}  {one.sensitivity:>11.4g}  {_known(one.noise_deviation, one, compared):>15}  "
-        f"{_known(one.multiplier, one, compared):>10}{_estimated(one, compared)}"
-        f"{'' if one.judged else '  (not judged)'}"
-        f"{'' if one.sensitivity else '  (the record moves nothing)'}"
+        f"  {_numbers(one):>5}  {_row(one, compared) if one.epsilon is None else _laplace_row(one, one.epsilon)}"
+        f"{'' if one.judged else '  (not judged)'}{_along(one)}"
+        f"{'' if one.sensitivity else '  (the same with and without the record)'}"
         f"{'' if one.scale == 1 else f'  (the record {resized(one.scale)})'}"
         for one in rounds
     ]
-    return "\n".join(["  round  sensitivity  noise deviation  multiplier", *rows])
+    of_laplace = any(one.epsilon is not None for one in rounds)
+    heads = "L1 sensitivity  Laplace scale     epsilon" if of_laplace else "sensitivity  noise deviation  multiplier"
+    return "\n".join([f"  round  {heads}", *rows])
+
+
+def _row(one: Round, compared: bool) -> str:
+    cells = f"{one.sensitivity:>11.4g}  {_known(one.noise_deviation, one, compared):>15}"
+    return f"{cells}  {_known(one.multiplier, one, compared):>10}{_estimated(one, compared)}"
+
+
+def _laplace_row(one: Round, epsilon: float) -> str:
+    least, most = (f"{scale:.4g}" for scale in one.scales)
+    return f"{one.moved:>14.4g}  {least if least == most else f'{least} to {most}':>13}  {epsilon:>10.4g}"
+
+
+def _along(one: Round) -> str:
+    if (
+        one.epsilon is not None
+        or one.average is None
+        or not one.exact
+        or abs(one.average - one.noise_deviation) <= CLOSE * one.noise_deviation
+    ):
+        return ""
+    return f"  (along what the record moves; {one.average:.4g} over all coordinates)"
+
+
+def _numbers(one: Round) -> str:
+    return f"{one.number}-{one.last}" if one.last > one.number else str(one.number)
 
 
 def _known(number: float, one: Round, compared: bool) -> str:

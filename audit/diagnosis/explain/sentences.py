@@ -90,6 +90,7 @@ def too_little(
     bare: tuple[int, int] | None = None,
     scale: float = 1.0,
     cancels: bool = False,
+    shared: bool = False,
     due: str = "",
     known: float | None = None,
     after: str = "",
@@ -104,8 +105,8 @@ def too_little(
     ``summed`` says that records were summed for certain where what is released comes from, ``changed`` that the record
     moves what is made of that sum by another length, ``mean`` that it is divided. ``between`` are the least
     and the largest deviation of a release whose parts get different ones: the one told is that of ``at``. ``scale`` is
-    how many times larger the record was made. ``cancels`` says that coordinates share numbers of noise. ``bare`` is how
-    many coordinates have no noise, and how many there are.
+    how many times larger the record was made. ``cancels`` says that coordinates share numbers of noise, ``shared`` that
+    releases do. ``bare`` is how many coordinates have no noise, and how many there are.
     """
     called = called_at(lead, at)
     what = "the sum at" if summed else "what is computed from the records at"
@@ -117,6 +118,7 @@ def too_little(
     )
     parts += "" if bare is None else f", and 0 in {bare[0]} of {bare[1]} coordinates"
     parts += " in every coordinate and less along the record, since they share random numbers" if cancels else ""
+    parts += " along all of that, since what is released shares random numbers" if shared else ""
     noise = f"The noise added at {spelled(at)}{called} and drawn at {spelled(draw)}"
     if draw.nearest == at.nearest:
         noise = f"The noise drawn and added at {spelled(at)}{called}"
@@ -279,7 +281,7 @@ def changed_after_release(
     origin = origin if number is NOWHERE else number
     beside = [origin] if isinstance(origin, Place) else []
     lead = among_records(at, readers, handed) if number is NOWHERE else number
-    if lead.nearest != at.nearest and read.nearest not in (None, at.nearest):
+    if number is NOWHERE and lead.nearest != at.nearest and read.nearest not in (None, at.nearest):
         lead, clause = read, f", read at {spelled(read)}{clause}"
     named = origin is None or _is_at(origin, at) or _is_at(origin, lead)
     source = "" if origin is None or named else f"from {_spoken(origin)}"
@@ -369,11 +371,12 @@ def called_at(lead: Place, at: Place) -> str:
     return f" (called at {spelled(lead)})" if elsewhere else ""
 
 
-RECORDS, RELEASE, NOISE = "each record", "a release", "noise"
+RECORDS, RELEASE, NOISE, SHOWN = "each record", "a release", "noise", "the output"
 MEETINGS = {
     RECORDS: "gives each record a number computed from all of them",
     RELEASE: "changes a release with raw data",
     NOISE: "scales noise by raw data",
+    SHOWN: "releases what raw data make",
 }
 
 

@@ -80,7 +80,8 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     readers = set(map(function_around, seen.read))
     adders = {function_around(frame) for cost in seen.costs for frame in place(cost.top.stack).own[:1]}
     constant = {fact.stacks["draw"] for fact in seen.facts if "added" in fact.stacks}
-    uncovered = {Kind.KEY_USED_TWICE, Kind.RELEASED_WITHOUT_NOISE} & {fact.kind for fact in seen.facts}
+    kinds = {fact.kind for fact in seen.facts}
+    uncovered = {Kind.KEY_USED_TWICE, Kind.RELEASED_WITHOUT_NOISE} & kinds
     if not seen.draws:
         return draws_nothing
 
@@ -98,7 +99,10 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
                 noise_deviation=0.0 if cost.top.draw in constant else _along(cost),
                 multiplier=0.0 if cost.top.draw in constant else cost.multiplier,
                 lines=frames_of([place(cost.top.stack)]),
-                judged=seen.judged and (not uncovered or cost.top.draw in constant),
+                # a changed release makes other weights of the next round's
+                judged=seen.judged
+                and (not uncovered or cost.top.draw in constant)
+                and (cost.number == 1 or Kind.CHANGED_AFTER_RELEASE not in kinds),
                 scale=cost.scale,
             )
             for cost in seen.costs
@@ -221,7 +225,9 @@ def _finding(
     """``once_more`` runs the code as it is, ``again`` on the draws of the replay."""
     places: dict[str, Any] = {name: place(stack) if stack else NOWHERE for name, stack in fact.stacks.items()}
     if fact.kind == Kind.NOT_FOLLOWED:
-        return sentences.not_followed(fact.words["why"], *places.values())
+        beyond = places.get("beyond", NOWHERE)
+        more = "" if beyond is NOWHERE else f", beyond {spelled(beyond)}"
+        return sentences.not_followed(f"{fact.words['why']}{more}", *places.values())
     if "each" in places:
         return sentences.noise_of_each(places["each"])
     if fact.kind == Kind.NOISE_SCALE_FROM_DATA:

@@ -175,7 +175,7 @@ class TorchTraining(StatedByUser):
         released = self._release(self._watched(dataset, 0))
         if not rows.keys() <= released.keys():
             raise ValueError(
-                f"{self.name} returns something other than the weights it trains, so its gradients are not known."
+                f"{self.name} does not return the weights it trains, so its gradients are not known; return the model."
             )
         records = len(next(iter(rows.values())))
         return {name: rows.get(name, np.zeros((records, *part.shape), np.float32)) for name, part in released.items()}

@@ -9,12 +9,12 @@ import functools
 import importlib
 import multiprocessing
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from dpsgd_audit.warn_once import warn_once
 from guarantees.checks import checked, require
 from guarantees.claim import Claim
 from guarantees.laws.profile import law_from_promises
@@ -125,7 +125,7 @@ def not_poisson(name: str, sampler: str, *, stacklevel: int) -> str:
         "my accountant says Poisson: what holds?'; or call make_private with poisson_sampling=True and read the loader "
         "that it gives back."
     )
-    warnings.warn(told, NotPoissonWarning, stacklevel=stacklevel + 1)
+    warn_once(told, NotPoissonWarning, stacklevel=stacklevel + 1)
     return f"; {said}"
 
 
@@ -145,7 +145,7 @@ def unequal(rates: tuple[float, float], divisors: tuple[str, str] = ("", ""), *,
         return ""
     said = f"Opacus {how}: {found[0]} without the record, {found[1]} with it{why}"
     told = f"{said}. To see what else leaks, choose a pair for which {choose}."
-    warnings.warn(told, kind, stacklevel=stacklevel + 1)
+    warn_once(told, kind, stacklevel=stacklevel + 1)
     return f"; {said}"
 
 

@@ -125,7 +125,7 @@ def test_a_table_of_outputs_is_read_as_a_file_of_them(scores, capsys):
 def test_files_of_outputs_learn_a_score(scores, told, capsys):
     assert main([*bound(scores, "outputs.npy", "more.npy"), "--claim", "gaussian(mu=1)"]) == 1
     assert "A third of the outputs (66 without the record, 66 with it) learned a score" in capsys.readouterr().out
-    assert "--one-run reads one score a canary" in told(*bound(scores, "outputs.npy", "more.npy"), "--one-run")
+    assert "--one-run reads one score per canary" in told(*bound(scores, "outputs.npy", "more.npy"), "--one-run")
 
 
 def test_swapped_sides_are_told(scores, capsys):

@@ -307,6 +307,7 @@ def test_many_steps_are_accounted_for_without_the_extra_too(monkeypatch, capsys)
     assert "certified" not in said
 
 
+@pytest.mark.long
 def test_a_reader_that_has_seen_enough_is_no_error():
     command = f"{sys.executable} -m audit.cli list | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)

@@ -165,6 +165,7 @@ mechanism = { kind = "command_step", command = ["no-such-program"] }
     assert "`run` diagnoses its outputs, and more of DP-SGD if you state gradients= (where" in line
 
 
+@pytest.mark.long
 def test_lines_that_a_run_has_named_are_told_again_without_a_replay(folder, record, monkeypatch, capsys):
     """The action replayed each audit twice: 142 CPU seconds for three small ones."""
     (folder / "suite.toml").write_text(SUITE.replace('name = "half"', 'name = "leaks"'))

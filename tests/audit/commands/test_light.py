@@ -86,6 +86,7 @@ for line in {lines!r}:
 EXTRAS = ("torch", "opacus", "jax_privacy", "dp_accounting", "distributed", "pytest")
 
 
+@pytest.mark.long
 def test_every_name_and_what_suites_can_name_are_there_without_the_extras():
     """`list` ended with "No module named 'torch'"."""
     done = run(CORE.format(root=str(ROOT), extras=EXTRAS, lines=["list", "list --json", "list --schema"]))

@@ -64,6 +64,7 @@ def test_a_plan_tells_trials_time_and_bounds_of_every_audit(planned, capsys):
     assert f"these trials find {share:g} of the promised noise, or less" in right["finds"]
 
 
+@pytest.mark.long
 def test_a_plan_counts_the_trials_that_choose_scores_and_thresholds(planned):
     """Two trials of 400 were said to take 400 trials' time, where as many again chose the scores."""
     suite = read_suite(planned)
@@ -186,6 +187,7 @@ def test_an_audit_that_fails_is_named_with_its_line_and_with_keep_going_ends_no_
     assert "fails: not planned, since that would run" in capsys.readouterr().err
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("rates", "clear"), [((0.27, 0.27), False), ((0.1, 0.1), True)])
 def test_a_pilot_within_whose_error_the_claim_holds_is_unclear(rates, clear):
     """At mu 1 both rates may be 0.31: of 200 outputs a side 0.27 shows nothing, and 0.1 does."""

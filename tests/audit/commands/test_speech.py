@@ -121,7 +121,7 @@ def test_json_of_bound_names_the_delta_of_its_epsilon(words, capsys):
 
 def test_plan_prints_the_delta_of_its_epsilons(words, capsys):
     call(words["plan"])
-    assert "epsilons at delta 1e-05" in " ".join(capsys.readouterr().out.split())
+    assert "epsilons are at delta 1e-05" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("name", ["claim", "bound", "report"])

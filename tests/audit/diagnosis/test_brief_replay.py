@@ -57,7 +57,7 @@ def test_what_a_brief_replay_finds_is_kept_beside_the_verdict():
     assert record.verdict != "violation"
     (found,) = record.diagnoses
     assert found.code == "line:too_little_noise"
-    assert "noise multiplier of 0.5, but 1 is stated" in found.says
+    assert "noise multiplier of 0.5, but 1 is claimed" in found.says
     silent = audited(half, diagnose=False)
     same = dataclasses.replace(silent, diagnoses=record.diagnoses, diagnose=True)
     assert dataclasses.replace(same, seconds=0.0, started="") == dataclasses.replace(record, seconds=0.0, started="")

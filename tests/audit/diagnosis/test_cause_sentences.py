@@ -527,6 +527,30 @@ def test_a_change_of_law_is_not_told_as_a_scale_that_its_deviations_contradict()
     assert not told("same").wrong
 
 
+def test_a_change_of_scale_that_its_interval_hardly_shows_is_no_change_of_law():
+    """It said 'the noise depends on the dataset in more than its scale' of a noisy mean over its records."""
+    noise = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        drawn = [rng.laplace(scale=scale, size=(400, 1)) for scale in (1.0, 2 / 3)]
+        noise.append([Noise(outputs=d, along=d[:, 0], beside=d, rest=d, rotated=False) for d in drawn])
+    found = [depends_on_record(*sides, risk=1e-3) for sides in noise]
+    assert {answer.causes for answer in found if answer.wrong} == {("reads_dataset",)}
+    assert any("changes the scale of the noise" in answer.says for answer in found)
+
+
+@pytest.mark.parametrize("noise", [np.abs, np.asarray])
+def test_skewed_noise_is_called_so_before_it_is_called_little(noise):
+    """It said 'there is less noise than stated' of the absolute values of normal noise."""
+    rng = np.random.default_rng(0)
+    sides = [noise(rng.standard_normal((600, WIDTH))) * (0.6 if noise is np.asarray else 1.0) for _ in range(2)]
+    sides[1] += UNIT
+    answers = diagnose(*sides, PLAIN, clip=1.0, noise_multiplier=1.0, risk=0.01)
+    (found,) = (answer for answer in answers if answer.code == "ratio")
+    assert found.wrong
+    assert (found.causes[0] == "one_sided") == (noise is np.abs)
+
+
 @pytest.mark.parametrize(("draws", "rounded"), [(30, np.round), (200, np.asarray), (None, np.round), (None, np.trunc)])
 def test_coarse_noise_is_not_told_as_seeds_alone_where_a_rotation_hides_its_grid(draws, rounded):
     """It said 'trials repeat: 1,706 different draws of noise: a seed or a release is reused' of rounded noise."""
@@ -569,6 +593,8 @@ def test_every_cause_has_a_fault_of_which_it_is_true():
         "noise_of_dataset",
         "clock_seed",
         "bare_part",
+        "one_sided",
+        "spent_on_each",
         "sharp_choice",
     }
     assert set(CAUSES) == {cause for fault in FAULTS.values() for cause in fault.true} | elsewhere

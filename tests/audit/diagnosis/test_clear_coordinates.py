@@ -42,7 +42,10 @@ NAMED = {
     beside_a_count: (PAIR, "'n' (1 of 1 coordinates): it is 3 in each of 200 trials without the record, and 4 in each"),
     beside_a_loss: (PAIR, "coordinate 4: it is 3 in each of 200 trials without the record, and 4 in each of 200"),
     clear: (SCALAR, "coordinate 0: it is -3 in each of 200 trials without the record, and -2 in each of 200"),
-    clear_without: (SCALAR, "coordinate 0: it is -3 in each of 200 trials without the record, and one of 200 values"),
+    clear_without: (
+        SCALAR,
+        "coordinate 0: it is -3 in each of 200 trials without the record, and a different number in each",
+    ),
 }
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import guarantees
 import mechanisms
 from audit.diagnosis.explain import explain
 
@@ -87,7 +88,7 @@ WRONG = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("told", [{"noise_multiplier": 1.0}, {"noise_multiplier": 1.0, "clip": 1.0}], ids=len)
 @pytest.mark.parametrize("library", [of_jax, of_torch], ids=lambda library: library.__name__)
 @pytest.mark.parametrize("step", WRONG, ids=lambda step: step.__name__)
@@ -207,7 +208,7 @@ def shorter_than_need_be(rows):
 LATE = [squares_for_lengths, from_twice_the_bound_on, a_little_more_for_the_short]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("factors", [*LATE, right, without_a_sharp_bound, shorter_than_need_be])
 def test_a_factor_that_is_right_for_long_records_alone_is_found(factors):
     def step(key, rows):
@@ -271,6 +272,7 @@ def noise_of_two_halves(key, rows):
     return jax.lax.scan(one_round, jnp.zeros(7), jax.random.split(key, 3))[1]
 
 
+@pytest.mark.long
 def test_noise_that_is_added_in_parts_covers_a_short_record():
     pair = mechanisms.pair(ROWS[:-1], ROWS)
     for number in range(3):
@@ -324,3 +326,7 @@ def test_a_record_that_moves_nothing_may_have_joined_no_batch_where_batches_are_
     told = str(explain(step, mechanisms.add_record(ROWS[:-1], ROWS[-1]), key=KEY, noise_multiplier=1.0, clip=1.0))
     assert "the record moved nothing that is released" in told
     assert ("it may have joined no batch" in told) is (rate is not None)
+    claim = guarantees.gaussian(mu=1.0)
+    told = str(explain(step, mechanisms.add_record(ROWS[:-1], ROWS[-1]), key=KEY, claim=claim))
+    assert "the record moved nothing that is released" in told
+    assert "joined no batch" not in told

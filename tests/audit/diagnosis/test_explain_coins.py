@@ -80,7 +80,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("relation", PAIRS)
 @pytest.mark.parametrize("answers", RIGHT)
 def test_no_line_is_named_where_coins_answer_for_records(answers, relation):
@@ -100,6 +100,7 @@ BESIDE = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("release", BESIDE)
 def test_data_beside_coins_are_found(release):
     step, pair = BESIDE[release]
@@ -130,6 +131,7 @@ SAMPLED = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("batch", SAMPLED)
 def test_coins_that_take_records_or_turn_pictures_cover_none(batch):
     def step(key, rows):

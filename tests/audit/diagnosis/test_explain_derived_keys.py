@@ -110,6 +110,7 @@ def told(step, **words):
 SET = {"clip": 1.0, "noise_multiplier": 1.0}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "step", [joined(0, 0), one_by_one(0), side_by_side([2, 2]), broadcast, cloned, by_a_counter(0), beside_a_loop]
 )
@@ -253,6 +254,7 @@ def of_kept_noise(key, rows):
     return released
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("step", "marked"),
     [

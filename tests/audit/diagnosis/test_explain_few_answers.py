@@ -44,6 +44,7 @@ def by_arithmetic(key, votes):
     return keeps * one + (1 - keeps) * (1 - one)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("claim", [None, RANDOMISED])
 @pytest.mark.parametrize("answer", [exponential, by_sums, one_of_items, three_times, from_a_table, by_arithmetic])
 def test_a_random_choice_is_not_accused(answer, claim):
@@ -69,6 +70,7 @@ def shifted(key, votes):
     return jnp.stack([raw, raw + 1])[jax.random.bernoulli(key, 0.5).astype(int)]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("answer", [raw_beside, largest, counted, shifted])
 def test_data_that_no_choice_hides_are_found(answer):
     told = explain(mechanisms.mechanism(answer), VOTES, key=jax.random.key(0), claim=RANDOMISED)
@@ -112,6 +114,7 @@ def square_wave(key, answer):
     return jnp.where(coin < 0.576, centre - 0.25 + 0.5 * place, outside)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("answer", [piecewise, between_bounds, hybrid, square_wave])
 def test_an_answer_from_an_interval_is_not_accused(answer):
     told = explain(answer, REAL, key=jax.random.key(0), claim=RANDOMISED)
@@ -164,3 +167,39 @@ def test_batches_are_no_choice_where_they_are_promised():
     claim = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0)
     told = explain(mechanisms.mechanism(drawn), pair, key=jax.random.key(0), claim=claim)
     assert [one.kind for one in told.suspicions] == ["released_without_noise"]
+
+
+def by_a_share_of_all(key, votes):
+    weights = jnp.exp(7.5 * counts(votes))
+    return jnp.searchsorted(jnp.cumsum(weights), jax.random.uniform(key) * weights.sum())
+
+
+@pytest.mark.parametrize("claim", [None, guarantees.randomised_response(epsilon=15.0, relation="substitution")])
+def test_an_answer_that_seldom_comes_is_not_accused(claim):
+    told = explain(by_a_share_of_all, VOTES, key=jax.random.key(0), claim=claim)
+    assert told.suspicions == ()
+    assert told.not_judged
+
+
+NUMBERS = mechanisms.replace_record(np.array([3.0, 8, 1, 9, 4], np.float32), 0, 7.0)
+
+
+def quantile(key, numbers, *, edge=False):
+    choose, inside = jax.random.split(key)
+    edges = jnp.concatenate([jnp.zeros(1), jnp.sort(jnp.clip(numbers, 0, 10)), jnp.full(1, 10.0)])
+    scores = jnp.log(jnp.diff(edges) + 1e-9) - 3 * jnp.abs(jnp.arange(6) - 2.5)
+    at = jax.random.categorical(choose, scores)
+    return edges[at] if edge else edges[at] + jax.random.uniform(inside) * (edges[at + 1] - edges[at])
+
+
+@pytest.mark.parametrize("claim", [None, guarantees.randomised_response(epsilon=6.0, relation="substitution")])
+def test_a_number_from_an_interval_that_a_choice_picks_is_not_accused(claim):
+    """The exponential mechanism's quantile: the width of the interval is no deviation that data decide."""
+    told = explain(quantile, NUMBERS, key=jax.random.key(1), claim=claim)
+    assert told.suspicions == ()
+    assert told.not_judged
+
+
+def test_the_end_of_such_an_interval_is_a_number_of_the_data():
+    found = explain(lambda key, numbers: quantile(key, numbers, edge=True), NUMBERS, key=jax.random.key(1)).findings
+    assert found[0].kind in (Kind.CHANGED_AFTER_RELEASE, Kind.RELEASED_WITHOUT_NOISE)

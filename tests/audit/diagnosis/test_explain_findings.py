@@ -138,3 +138,16 @@ def test_a_program_in_another_language_is_not_covered():
 def test_a_history_with_one_noise_multiplier_states_it():
     assert promised(claim_from_history([(1.5, 0.5, 3), (1.5, 0.25, 2)])) == 1.5
     assert promised(claim_from_history([(1.5, 0.5, 3), (1.0, 0.5, 2)])) is None
+
+
+def test_a_round_says_which_deviation_it_shows_and_what_does_not_move():
+    told = Round(number=1, sensitivity=1.0, noise_deviation=2.5, multiplier=2.5, average=2.0)
+    assert "2.5  (along what the record moves; 2 over all coordinates)" in str(Explanation(rounds=(told,)))
+    still = Round(number=1, sensitivity=0.0, noise_deviation=2.0, multiplier=float("inf"), average=2.0)
+    assert "inf  (the same with and without the record)" in str(Explanation(rounds=(still,)))
+
+
+def test_laplace_noise_is_shown_with_its_epsilon():
+    told = Round(number=1, sensitivity=1.0, noise_deviation=1.414, multiplier=1.414, epsilon=1.0)
+    shown = str(Explanation(rounds=(told,), epsilon=1.0)).splitlines()
+    assert [line.split()[-1] for line in shown if "sensitivity" in line or line.split()[0] == "1"] == ["epsilon", "1"]

@@ -47,7 +47,7 @@ def test_a_state_that_was_computed_before_is_not_computed_again():
     assert begun(own) is own
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_init_that_keeps_arrays_elsewhere_runs_as_it_is(kept):
     beside = {}

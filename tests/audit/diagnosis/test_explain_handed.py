@@ -63,7 +63,7 @@ def test_nothing_is_said_about_right_code(name):
     assert told(name, clip=1.0).findings == ()
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", WRONG)
 def test_the_line_of_the_bug_stands_first(name):
     found = told(name, clip=1.0).suspicions

@@ -33,13 +33,13 @@ def told(name):
     return explain(step, trees_library.pair(), key=jax.random.key(0), claim=claim)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", RIGHT)
 def test_nothing_is_said_about_right_code(name):
     assert told(name).findings == ()
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", WRONG)
 def test_the_line_of_the_bug_stands_first(name):
     kind, says = WRONG[name]

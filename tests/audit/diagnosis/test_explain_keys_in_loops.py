@@ -138,7 +138,7 @@ def judged(step, records=3, claim=SAMPLED):
     return explain(mechanism(step, clip=1.0, noise_multiplier=1.0), pair, key=jax.random.key(0), claim=claim)
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("records", [3, 4])
 @pytest.mark.parametrize("batch", LOOPS, ids=lambda batch: batch.__name__)
 def test_a_key_for_each_record_is_no_fault_in_a_loop(batch, records):

@@ -85,10 +85,30 @@ RIGHT = {
 }
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("step", RIGHT)
 def test_right_or_hidden_noise_is_not_accused(step):
     code, pair = RIGHT[step]
     assert not [found for seed in range(2) for found in explained(code, pair, seed).suspicions]
+
+
+TABLES = {
+    "one scale": (lambda key, groups: counts(groups) + 2 * laplace(key, 5), MOVED, "2  2  1"),
+    "several": (
+        lambda key, ages: {"sum": total(ages) + 20 * laplace(key), "count": ages.size + 2 * laplace(key, own=1)},
+        AGES,
+        "11  2 to 20  1",
+    ),
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_table_states_the_sensitivity_and_the_scale_that_epsilon_is_made_of(table):
+    """It stated the L2 sensitivity and a deviation along the record: 1.414 and 2.828 beside epsilon 1."""
+    code, pair, row = TABLES[table]
+    lines = [line for line in str(explained(code, pair)).splitlines() if line.startswith("  ")]
+    heads = lines.index("  round  L1 sensitivity  Laplace scale     epsilon")
+    assert lines[heads + 1].split() == ["1", *row.split()]
 
 
 def tree(scale):

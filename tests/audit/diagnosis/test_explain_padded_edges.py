@@ -164,7 +164,7 @@ def one_by_one(key, rows, *, fill, masked, bound):
     return jax.lax.scan(add, jnp.zeros(6), (batch, jnp.arange(8) < taken.sum()))[0] + jax.random.normal(noise, (6,))
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("function", [packed, in_parts, one_by_one])
 @pytest.mark.parametrize("fill", [0, -1])
 @pytest.mark.parametrize(("masked", "bound"), [(True, 1.0), (True, 2.0), (False, 1.0)])
@@ -210,3 +210,35 @@ def test_noise_that_an_empty_batch_lacks_is_found_whoever_is_in_the_batch(form):
             assert found.suspicions == ()
         else:
             assert found.findings[0].kind in ("released_without_noise", "noise_scale_from_data")
+
+
+def wrapped(key, rows, *, front, masked):
+    more = 16 - len(rows)
+    taken = jnp.arange(16) >= more if front else jnp.arange(16) < len(rows)
+    batch = jnp.pad(rows, ((more, 0) if front else (0, more), (0, 0)), mode="wrap")  # again
+    return (taken if masked else jnp.ones(16)) @ clipped(batch) + jax.random.normal(key, (6,))
+
+
+@pytest.mark.parametrize("front", [False, True])
+@pytest.mark.parametrize("records", [5, 7])
+def test_padding_with_other_records_mixes_none(records, front):
+    """It was called ``records_mixed_before_sum``: each row of the padding is another one with a record more."""
+
+    def step(key, rows):
+        return wrapped(key, rows, front=front, masked=True)
+
+    pair = mechanisms.pair(
+        np.tile(ROWS, (2, 1))[: 8 + records], np.tile(ROWS, (2, 1))[: 9 + records], relation="add_remove"
+    )
+    assert explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings == ()
+
+
+@pytest.mark.parametrize("front", [False, True])
+def test_records_that_padding_counts_again_are_named_there(front):
+    def step(key, rows):
+        return wrapped(key, rows, front=front, masked=False)
+
+    pair = mechanisms.pair(np.tile(ROWS, (2, 1))[:14], np.tile(ROWS, (2, 1))[:15], relation="add_remove")
+    (found,) = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0).findings
+    assert found.lines[0] == line(wrapped, "# again"), found
+    assert "a batch holds a record more than once" in found.says or "takes the place of padding" in found.says

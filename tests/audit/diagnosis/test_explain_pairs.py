@@ -99,7 +99,7 @@ def test_parts_that_are_clipped_by_themselves_are_named(step, pair, claim):
 @pytest.mark.parametrize("step", [together, in_torch], ids=lambda step: step.__name__)
 def test_too_little_noise_in_code_that_clips_together_is_not_called_clipped_apart(step):
     (finding,) = explained(step, ADDED, guarantees.gaussian(mu=0.5), clip=1.0)
-    assert "a noise multiplier of 1, but 2 is stated" in finding.says
+    assert "a noise multiplier of 1, but 2 is claimed" in finding.says
     assert "clipped on its own" not in finding.says
 
 

@@ -102,6 +102,7 @@ def noise_for_each_of_a_chain(key, rows):
     return total
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_loops_have_the_noise_that_is_stated(name):
     found = explain(RIGHT[name], PAIR, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)

@@ -119,12 +119,14 @@ def told_of_centred_noise(of_sum, width=4, rest=1.0):
     return explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("rest", [1.0, 3e3])
 @pytest.mark.parametrize(("of_sum", "kinds"), [(centred, []), (jnp.positive, ["key_used_twice"])])
 def test_a_direction_without_noise_matters_where_the_record_moves_along_it(of_sum, kinds, rest):
     assert [one.kind for one in told_of_centred_noise(of_sum, rest=rest).suspicions][:1] == kinds
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("of_sum", [centred, jnp.positive])
 @pytest.mark.parametrize(("limit", "number"), [("LARGEST_BLOCK", 8), ("MOST_TERMS", 50)])
 def test_noise_that_depends_on_itself_in_too_many_coordinates_is_not_judged(of_sum, limit, number, monkeypatch):

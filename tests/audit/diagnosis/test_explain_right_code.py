@@ -9,7 +9,7 @@ import pytest
 
 import mechanisms
 from audit.diagnosis.explain import Kind, explain
-from guarantees import subsampled_gaussian
+from guarantees import gaussian, subsampled_gaussian
 
 ROWS = 3 * np.random.default_rng(0).normal(size=(6, 4)).astype("f4")
 KEY = jax.random.key(0)
@@ -102,6 +102,7 @@ def of_binomial_size(key, rows):
     return taken.astype("f4") @ clipped(rows) + jax.random.normal(noise, (4,))
 
 
+@pytest.mark.long
 def test_a_binomial_number_of_many_records_is_followed_or_not_judged():
     rows = np.tile(ROWS, (8, 1))
     claim = subsampled_gaussian(rate=0.4, noise_multiplier=1.0)
@@ -118,7 +119,7 @@ def by_gaps(key, rows):
     return taken @ clipped(rows) + jax.random.normal(noise, (4,))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("relation", ["add_remove", "zero_out"])
 @pytest.mark.parametrize("step", [of_binomial_size, by_gaps])
 def test_poisson_batches_may_be_drawn_in_other_ways(step, relation):
@@ -190,6 +191,7 @@ def drawn(key, like):
 AGAIN = [Kind.KEY_USED_TWICE, Kind.TOO_LITTLE_NOISE]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("released", "kinds"),
     [
@@ -213,6 +215,7 @@ def test_a_key_that_gives_the_same_release_again_in_other_units_is_no_fault(rele
         assert [one.kind for one in found.findings][: len(kinds) or None] == kinds
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("pair", [mechanisms.pair(ROWS[:-1], ROWS), mechanisms.zero_out(ROWS, 3)])
 @pytest.mark.parametrize(
     "step",
@@ -227,6 +230,26 @@ def test_records_may_be_taken_by_strides_and_backwards(step, pair):
         return step(rows) + drawn(key, step(rows))
 
     assert explain(noisy, pair, key=KEY, clip=1.0).findings == ()
+
+
+@pytest.mark.parametrize("bound", [1.0, 2.0])
+def test_rows_that_stand_twice_in_one_sum_count_twice(bound):
+    def noisy(key, rows):
+        twice = jnp.concatenate([clipped(rows), clipped(rows)])
+        return twice.sum(0) + drawn(key, rows[0])
+
+    found = explain(noisy, mechanisms.zero_out(ROWS, 3), key=KEY, clip=bound, noise_multiplier=1 / bound).findings
+    assert [one.kind for one in found] == ([Kind.TOO_LITTLE_NOISE] if bound == 1.0 else [])
+    assert not any("measures" in one.says for one in found)
+
+
+def test_of_two_noisy_sums_side_by_side_the_one_that_nobody_sees_costs_nothing():
+    def noisy(key, rows):
+        total, keys = clipped(rows).sum(0), jax.random.split(key)
+        return jnp.stack([total + drawn(own, total) for own in keys])[-1]
+
+    claim = gaussian(mu=1.0, relation="zero_out")
+    assert explain(noisy, mechanisms.zero_out(ROWS, 3), key=KEY, claim=claim).findings == ()
 
 
 def test_a_record_that_rounding_hides_is_not_said_to_have_joined_no_batch():

@@ -315,7 +315,7 @@ def test_a_sum_that_is_released_several_times_is_not_called_clipped_in_parts(dev
     assert not told or told[0].lines[0][1] == inspect.getsourcelines(four_times)[1] + 2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("width", "share", "accused"), [(2, 1.0, 0), (4, 1.0, 0), (9, 0.4, 4)])
 def test_a_deviation_that_few_numbers_tell_accuses_nobody_by_chance(width, share, accused):
     """Right noise by Box and Muller was accused with 16 of 25 keys where a release has two coordinates."""
@@ -347,3 +347,23 @@ def test_a_mu_is_of_all_rounds_together(deviation, cumulated, accused):
     training = mechanisms.mechanism(steps, releases="transcript", clip=1.0)
     found = explain(training, PAIR, key=KEY, claim=guarantees.gaussian(mu=1.0))
     assert ["cost mu = 2 together" in one.says for one in found.findings] == [True] * accused
+
+
+def test_rounds_that_share_noise_are_counted_and_not_told_to_be_composed():
+    def tree(key, rows):
+        kept, levels = rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True)), jnp.arange(3)
+
+        def take(carried, item):
+            low = jnp.argmax((item[0] >> levels) & 1)
+            fresh = jax.random.normal(jax.random.fold_in(key, item[0]), (COLUMNS,))
+            nodes = jnp.where((levels < low)[:, None], 0.0, carried[1])
+            carried = carried[0] + item[1], jnp.where((levels == low)[:, None], fresh, nodes)
+            return carried, carried[0] + carried[1].sum(0)
+
+        return jax.lax.scan(take, (jnp.zeros(COLUMNS), jnp.zeros((3, COLUMNS))), (jnp.arange(1, 5), kept))[1]
+
+    pair = mechanisms.zero_out(10 * np.random.default_rng(0).normal(size=(4, COLUMNS)).astype("f4"), 0)
+    training = mechanisms.mechanism(tree, releases="transcript")
+    (found,) = explain(training, pair, key=KEY, claim=guarantees.gaussian(mu=1.0)).findings
+    assert "The 4 rounds cost mu = 1.732 together" in found.says
+    assert "compose" not in found.says

@@ -78,7 +78,7 @@ def two_sums(key, rows):
 
 
 def masked(key, rows):
-    return jnp.where(jnp.arange(WIDTH) < 4, *two_sums(key, rows))
+    return jnp.where(jnp.arange(WIDTH) >= 4, *two_sums(key, rows))
 
 
 def one_by_a_coin(key, rows):
@@ -147,6 +147,7 @@ def told(step):
     return explain(step, PAIR, key=jax.random.key(0), claim=guarantees.gaussian(mu=1.0))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "step",
     [
@@ -158,14 +159,15 @@ def test_noise_that_covers_all_that_is_seen_may_be_shared(step):
     assert told(step).findings == ()
 
 
-@pytest.mark.parametrize("step", [too_little_by_half, too_little_together])
+@pytest.mark.parametrize("step", [too_little_by_half, too_little_together, nearly_the_same])
 def test_releases_that_cost_too_much_together_are_named(step):
     assert Kind.TOO_LITTLE_NOISE in [one.kind for one in told(step).suspicions]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "step",
-    [two_sums, chosen_and_the_other, chosen_and_one, chosen_in_reverse, sum_and_difference, nearly_the_same],
+    [two_sums, chosen_and_the_other, chosen_and_one, chosen_in_reverse, sum_and_difference],
 )
 def test_noise_of_two_sums_that_are_seen_is_used_twice(step):
     assert Kind.KEY_USED_TWICE in [one.kind for one in told(step).suspicions]

@@ -123,6 +123,7 @@ def told(step):
     return explain(step, PAIR, key=jax.random.key(0), claim=guarantees.gaussian(mu=1.0))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("step", "kind"),
     [

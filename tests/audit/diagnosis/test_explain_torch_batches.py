@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import types
@@ -34,6 +35,51 @@ def poisson(data):
 
 def released(rows, mask=1.0):
     return (torch.as_tensor(mask) * steps.clipped(rows).T).sum(1) + steps.noise()
+
+
+def packed_in_front(seed, data):
+    """A right one."""
+    torch.manual_seed(seed)
+    taken = poisson(data)
+    order = torch.argsort((~taken).int(), stable=True)
+    return released(data[0][order], torch.arange(len(taken)) < taken.sum())
+
+
+def test_no_cause_is_told_of_a_record_that_was_not_seen_to_do_nothing():
+    (found,) = explained(packed_in_front).findings
+    assert found.kind == Kind.NOT_FOLLOWED
+    assert "choose otherwise at a few places of other records" in found.says
+
+
+def changed_by_raw_data(seed, data):
+    torch.manual_seed(seed)
+    weights = torch.zeros(steps.COLUMNS)
+    for _ in range(2):
+        total = steps.clipped(data[0] + weights).sum(0)
+        weights = weights + (total + steps.noise()) / (1 + total.pow(2))
+    return weights
+
+
+def test_what_the_record_moves_after_a_changed_release_follows_from_that():
+    told = explained(changed_by_raw_data)
+    assert [one.kind for one in told.findings] == [Kind.CHANGED_AFTER_RELEASE]
+    assert [one.judged for one in told.rounds] == [True, False]
+
+
+def best_of_two(seed, data):
+    torch.manual_seed(seed)
+    kept = []
+    for _ in range(2):
+        kept.append(copy.deepcopy({"sum": steps.clipped(data[0]).sum(0) + steps.noise()}))
+    longest = data[0].norm(dim=1).max().item()  # chosen
+    return kept[longest > 6]["sum"]
+
+
+def test_a_checkpoint_that_raw_data_choose_is_no_release_without_noise():
+    (found,) = explained(best_of_two).findings
+    source, start = inspect.getsourcelines(best_of_two)
+    line = start + next(number for number, text in enumerate(source) if "# chosen" in text)
+    assert (found.kind, found.lines[0]) == (Kind.CHANGED_AFTER_RELEASE, (__file__, line))
 
 
 def hardest(seed, data):

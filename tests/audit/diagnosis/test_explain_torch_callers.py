@@ -73,6 +73,7 @@ def noisy_by_drawn(total, rows):
     return total + 4.4 / max(len(rows), 1) * torch.randn(total.shape)  # HERE
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("release", "where"),
     [

@@ -217,6 +217,34 @@ def test_batches_that_numpy_draws_are_not_judged_with_the_line_that_reads_them()
     assert "NumPy or Python draws which records" in told.says
 
 
+def copied_places(noise, total, places):
+    kept = torch.zeros(len(total))
+    kept[places.tolist()] = noise[places.tolist()]  # read
+    return total + kept
+
+
+def added_places(noise, total, places):
+    return total.index_add_(0, places, noise[: len(places)])  # read
+
+
+@pytest.mark.parametrize("noisy", [copied_places, added_places])
+def test_noise_at_places_that_the_records_touch_is_not_judged_with_the_line(noisy):
+    """As of the rows of an embedding."""
+
+    def step(seed, data):
+        torch.manual_seed(seed)
+        taken = data[0][torch.rand(len(data[0])) < 0.5]
+        places = taken.abs().argmax(1).unique()
+        return noisy(CLIP * torch.randn(COLUMNS), bounded_rows(taken).sum(0), places)
+
+    (told,) = explained(step).findings
+    source, start = inspect.getsourcelines(noisy)
+    line = next(start + at for at, text in enumerate(source) if "# read" in text)
+    assert told.kind == "not_followed"
+    assert told.lines[0] == (__file__, line)
+    assert "decide which of its places get noise" in told.says
+
+
 RIGHT = [
     functools.partial(normalised, public=4),
     two_halves_of_the_bound,

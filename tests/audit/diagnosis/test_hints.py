@@ -243,7 +243,7 @@ RIGHT_ON_FEW = {
 }
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", RIGHT_ON_FEW)
 def test_right_code_gets_no_hint_from_few_trials(name):
     assert not hinted(RIGHT_ON_FEW[name], ALIKE, trials=600, settled=False)

@@ -157,7 +157,7 @@ def test_a_scale_that_varies_by_trial_is_told_from_one_of_the_dataset():
         found = diagnose(*sides, pair, clip=1.0, noise_multiplier=1.0, rate=0.5)
         return next(answer.causes for answer in found if answer.code == "scale_by_record")
 
-    assert first_cause(lambda taken: np.maximum(taken.sum(axis=1), 1)) == ("batch_divisor", "noise_of_dataset")
+    assert first_cause(lambda taken: np.maximum(taken.sum(axis=1), 1)) == ("batch_divisor", "reads_dataset")
     assert first_cause(lambda taken: np.full(len(taken), taken.shape[1])) == ("reads_dataset", "batch_divisor")
 
 

@@ -83,7 +83,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("told", [False, True])
 @pytest.mark.parametrize("width", [1, 2, 12, 100])
 def test_what_is_done_to_normal_noise_or_beside_it_is_none(width, told):

@@ -67,6 +67,7 @@ def ratio_of(name, pair, divisor, seed=1):
     return found
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("told", [False, True], ids=["untold", "told"])
 @pytest.mark.parametrize(("name", "pair"), [one for one in ASKED if one not in NOT_SHOWN | OF_BATCHES])
 def test_the_cause_that_the_numbers_single_out_stands_first(name, pair, told):
@@ -86,6 +87,7 @@ def half_the_noise(seed, rows):
     return (taken.sum(axis=0) + 0.5 * noise.standard_normal(rows.shape[1])) / DIVISOR
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("settings", [{"normalise_by": "expected_batch"}, {"normalise_by": DIVISOR}])
 def test_a_divisor_in_the_settings_of_own_code_is_taken_as_stated(settings):
     step = mechanisms.callable_step(

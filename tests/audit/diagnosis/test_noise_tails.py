@@ -48,6 +48,7 @@ def test_noise_that_ends_is_found_and_leaks_at_the_claimed_epsilon(step):
     assert "the noise ends too early" in answer.says
 
 
+@pytest.mark.long
 def test_right_noise_is_not_accused():
     answer = found(mechanisms.mechanism(right), thresholds=(3.0, 4.0), risk=2 * FALSE_FAILURE)
     assert not answer.ends
@@ -129,6 +130,7 @@ def test_outputs_that_are_not_finite_or_of_another_length_are_refused():
         found(mechanisms.mechanism(lambda key, rows: jnp.repeat(right(key, rows), 2)), draws=10)
 
 
+@pytest.mark.long
 def test_a_claim_of_enormous_epsilon_gives_no_delta():
     assert found(mechanisms.mechanism(right), draws=1000, claim=guarantees.gaussian(mu=100.0)).delta == 0.0
 

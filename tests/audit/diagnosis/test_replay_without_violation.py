@@ -78,7 +78,7 @@ def test_what_a_replay_finds_is_kept_and_the_verdict_stays_as_counted(record):
     assert found.lines[0][0].endswith("test_replay_without_violation.py")
     source, start = inspect.getsourcelines(right)
     assert (found.lines[0][0], start + len(source) - 1) in found.lines
-    assert "noise multiplier of 0.5, but 1 is stated" in found.says
+    assert "noise multiplier of 0.5, but 1 is claimed" in found.says
     silent = audited(half, diagnose=False)
     assert silent.diagnoses == ()
     same = dataclasses.replace(silent, diagnoses=record.diagnoses, diagnose=True)
@@ -116,11 +116,11 @@ def test_every_report_tells_it_beside_the_verdict(record, tmp_path, capsys):
     told = text_report((record,), "text", title="t")
     for text in (terminal, "\n".join(record_lines(record)), markdown((record,), title="t"), told):
         assert REPLAYED[1:] in " ".join(text.split())
-        assert "noise multiplier of 0.5, but 1 is stated" in " ".join(text.split())
+        assert "noise multiplier of 0.5, but 1 is claimed" in " ".join(text.split())
     (row,) = csv.DictReader(io.StringIO(text_report((record,), "csv", title="t")))
-    assert "noise multiplier of 0.5, but 1 is stated" in row["looks_wrong"]
+    assert "noise multiplier of 0.5, but 1 is claimed" in row["looks_wrong"]
     card = text_report((record,), "model-card", title="t")
-    assert re.search(r"\| what a replay shows \|.* noise multiplier of 0\.5, but 1 is stated.* \|", card)
+    assert re.search(r"\| what a replay shows \|.* noise multiplier of 0\.5, but 1 is claimed.* \|", card)
     for wide in (True, False):
         assert rf"inconclusive{MARK}" in table((record,), title="t", wide=wide)
     assert [one["ruleId"] for one in json.loads(sarif((record,)))["runs"][0]["results"]][-1:] == ["looks_wrong"]
@@ -137,7 +137,7 @@ def test_a_test_that_passes_warns_of_it(dp_audit):
     step = mechanisms.callable_step(half, clip=1.0, noise_multiplier=1.0)
     policy = Fixed(thresholds=(0.0,), method="rectangle")
     given = {"claim": guarantees.gaussian(mu=1.0), "policy": policy}
-    says = r"a replay of the code shows .* noise multiplier of 0\.5, but 1 is stated"
+    says = r"a replay of the code shows .* noise multiplier of 0\.5, but 1 is claimed"
     with pytest.warns(InconclusiveAuditWarning), pytest.warns(LooksWrongWarning, match=says):
         dp_audit(step, PAIR, distinguishers.projection(PAIR), **given)
 

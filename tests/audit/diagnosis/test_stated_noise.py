@@ -61,6 +61,7 @@ def test_more_noise_on_some_coordinates_is_not_accused():
     assert answer("all coordinates", deviations=1 / LAST) is None
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("deviations", "where"), [(ODD, "on 10 of"), (np.where(np.arange(WIDTH), 0.7, 1.0), "need 1.")]
 )
@@ -75,6 +76,7 @@ def test_less_noise_that_no_score_finds_gets_a_hint(deviations, where):
     assert where in hint.says
 
 
+@pytest.mark.long
 def test_after_a_violation_the_law_follows_from_less_noise_on_some():
     code = mechanisms.callable_step(step(ODD), clip=1.0, noise_multiplier=1.0, gradients=lambda rows: rows)
     given = {"claim": guarantees.gaussian(mu=1.0), "trials": 2000, "risk": 0.05, "key": jax.random.key(0)}

@@ -64,7 +64,7 @@ RIGHT = {
 }
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", RIGHT)
 def test_steps_with_noise_of_their_own_are_not_accused(name):
     runs, risk = 20, 1e-2
@@ -176,6 +176,7 @@ def test_what_earlier_steps_foretell_is_not_said_to_vary_less():
     assert found.says == "earlier steps foretell step 4 of 4, as by a schedule or by noise used again."
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_record_that_moves_every_step_as_far_as_is_allowed_is_not_accused(name):
     runs, risk = 8, 0.1

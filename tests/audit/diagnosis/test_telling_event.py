@@ -80,6 +80,22 @@ def test_few_trials_and_no_limit_say_nothing():
     assert telling_event(sides[0], sides[0], epsilon=1.0, delta=0.0, risk=0.1) is None
 
 
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ([[1, 3], [0, 2]], "the release is (0, 2) or (1, 3) in "),
+        ([[0, 0, 1, 0, 0, 1], [1, 0, 0, 0, 0, 1]], "the release is one of 2 values such as ("),
+    ],
+)
+def test_values_of_many_numbers_are_not_all_listed(values, says):
+    """'The release is one of (1.24672, 2.68428, ...), (0.310145, ...' and 'with it' came before the record."""
+    with_record = np.repeat(values, 100, axis=0)
+    without = np.repeat(np.random.default_rng(0).normal(size=(20, with_record.shape[1])), 10, axis=0)
+    told = telling_event(without, with_record, epsilon=1.0, delta=0.0, risk=0.1).says
+    assert told.startswith(says)
+    assert "in 100 of 100 trials with the record and in 0 of 100 without it; " in told
+
+
 def always_its_own_bit(seed, rows):
     """As a library's RAPPOR does: of eight bits the record's own never becomes 0."""
     generator = np.random.default_rng(seed)
@@ -92,6 +108,7 @@ def coin_of_two_answers(seed, rows):
     return float(own if generator.random() < 0.73 else (own + generator.integers(1, 4)) % 4)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("code", "epsilon", "says"),
     [(always_its_own_bit, 2.2, "coordinate"), (coin_of_two_answers, 1.0, "the release is")],

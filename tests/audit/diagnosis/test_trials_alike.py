@@ -43,7 +43,7 @@ def walk(totals, seed, rows):
     return totals[rows.tobytes()]
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("told", [{}, {"clip": 1.0, "noise_multiplier": 1.0, "gradients": lambda rows: rows}])
 def test_a_total_that_is_never_reset_is_named_and_nothing_else(told):
     record = audited(functools.partial(walk, {}), MANY, **told)
@@ -77,8 +77,10 @@ def test_few_seeds_of_one_released_number_are_named_before_the_tails_of_the_nois
     assert (answer.code, answer.causes[0]) == ("repeated", "seed_again")
     assert " different releases in 1,000 trials" in answer.says
     assert (answer.p_value is None) == (answer.risk == 0) == ("no test says" in looks_wrong((answer,))[0])
-    for said in (statement((record,)), markdown((record,), title="t"), latex((record,), title="t")):
-        assert "but for 1 audit whose trials repeat" in said
+    named = dataclasses.replace(record, name="our step")
+    for said in (statement((named,)), markdown((named,), title="t")):
+        assert "but for 1 audit ('our step') whose trials repeat" in said
+    assert "but for 1 audit (our step) whose trials repeat" in latex((named,), title="t")
     assert model_card((record,), title="t").count("but its trials repeat") == 1
 
 
@@ -86,8 +88,8 @@ def test_trials_that_repeat_and_those_that_depend_are_told_together_and_empty_ba
     record = audited(functools.partial(few, 50), ONE)
     (answer,) = wrong(record)
     other = dataclasses.replace(record, diagnoses=(dataclasses.replace(answer, code="dependent"),))
-    assert but_for((record, other, record)) == ", but for 3 audits whose trials repeat or depend on each other"
-    both = but_for([dataclasses.replace(record, name=name) for name in "abcd"], spelled=repr)
+    assert but_for((record, other, record), None) == ", but for 3 audits whose trials repeat or depend on each other"
+    both = but_for([dataclasses.replace(record, name=name) for name in "abcd"])
     assert both == ", but for 4 audits ('a', 'b', 'c' and 1 more) whose trials repeat"
     page = write_report((dataclasses.replace(record, name="a<b"),), tmp_path, title="t").read_text()
     assert "but for 1 audit (&#39;a&lt;b&#39;) whose trials repeat" in page
@@ -143,6 +145,7 @@ AFTER = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("width", [1, 2, 5])
 @pytest.mark.parametrize("name", AFTER)
 def test_what_is_done_after_the_noise_is_no_draw_that_is_used_again(name, width):
@@ -195,6 +198,7 @@ ROUNDED = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("law", ["normal", "laplace"])
 @pytest.mark.parametrize("name", ROUNDED)
 def test_rounded_or_cut_noise_repeats_rightly(name, law):

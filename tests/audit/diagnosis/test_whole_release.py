@@ -129,3 +129,26 @@ def test_normal_numbers_that_are_correlated_are_normal():
         noise = RNG(seed).standard_normal((2, 60, 8)) @ RNG(1).standard_normal((8, 40))
         accused += bool(wrong(diagnose_whole_release(noise[0], noise[1], law="normal", epsilon=None, risk=0.1)))
     assert_rate_at_most(accused, 100, 0.1)
+
+
+@pytest.mark.parametrize(("scale", "codes"), [(1.0, ["l1_ratio"]), (2.0, [])])
+def test_laplace_noise_on_several_numbers_is_added_up_after_a_violation(scale, codes):
+    rng = RNG(5)
+    both = [records * np.array([1.0, 1.0, 0.0]) + rng.laplace(0, scale, (1500, 3)) for records in (3, 4)]
+    found = diagnose_whole_release(*both, law="laplace", epsilon=1.0, broken=True, risk=RISK)
+    assert wrong(found) == codes
+    assert not codes or (found[0].causes[0] == "spent_on_each" and "in all" in found[0].says)
+    assert not wrong(diagnose_whole_release(*both, law="laplace", epsilon=1.0, risk=RISK))
+    # what repeats a number costs nothing more
+    (once, again), factors = (side[:, :1] for side in both), np.array([1, 2])
+    repeated = (once * factors / scale, again * factors / scale)
+    assert not wrong(diagnose_whole_release(*repeated, law="laplace", epsilon=1.0, broken=True, risk=RISK))
+
+
+@pytest.mark.few(1)
+def test_laplace_noise_that_costs_just_what_is_claimed_is_accused_at_most_at_the_risk():
+    rng, runs, accused = RNG(6), 200, 0
+    for _ in range(runs):
+        both = [records * np.array([1.0, 1.0, 0.0]) + rng.laplace(0, 2.0, (300, 3)) for records in (3, 4)]
+        accused += bool(wrong(diagnose_whole_release(*both, law="laplace", epsilon=1.0, broken=True, risk=0.1)))
+    assert_rate_at_most(accused, runs, 0.1)

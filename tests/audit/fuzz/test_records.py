@@ -59,7 +59,7 @@ def outcome(document, records, path) -> str:
 
 def tried(documents, data):
     records, good, path = documents
-    alone = [{"schema": 3, "records": [record]} for record in good["records"]]
+    alone = [{"schema": 4, "records": [record]} for record in good["records"]]
     return outcome(
         data.draw(mutated([copy.deepcopy(good), *copy.deepcopy(alone), copy.deepcopy(good["records"][0])])),
         records,
@@ -67,6 +67,7 @@ def tried(documents, data):
     )
 
 
+@pytest.mark.long
 @settings(max_examples=8, **PLAIN)
 @given(st.data())
 def test_a_wrong_record_is_refused_by_its_key(documents, data):
@@ -107,8 +108,8 @@ def test_the_message_names_file_record_and_key(documents, change, told):
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ('"schema": 3, "records"', '"schema": 99, "records"', "schema must be 3, got 99"),
-        ('"schema": 3, "records"', '"schema": 3, "signed": true, "records"', "'signed' is not known to this version"),
+        ('"schema": 4, "records"', '"schema": 99, "records"', "schema must be 4, got 99"),
+        ('"schema": 4, "records"', '"schema": 4, "signed": true, "records"', "'signed' is not known to this version"),
         ('"verdict": ', '"verdict": "no_violation_found", "verdict": ', "the key 'verdict' appears twice"),
     ],
 )

@@ -219,6 +219,7 @@ def test_claims_are_judged_by_epsilon_or_by_their_curve():
         judged(sampled, relation="substitution")
 
 
+@pytest.mark.long
 def test_a_p_value_is_the_smallest_risk_at_which_the_verdict_is_violation():
     scores, included = quantiles(1, side=250)
     given = {"guesses": [(60, 60), (100, 0)]}

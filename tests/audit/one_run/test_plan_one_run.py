@@ -55,7 +55,7 @@ def test_the_plan_says_where_no_violation_can_be_found(claim, canaries, possible
     assert ("This few canaries cannot refute this claim" in str(plan)) is not possible
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 def test_the_noise_that_the_plan_finds_is_found_so_often_and_a_half_more_is_not():
     """It said only what a training that leaks exactly the claim would prove."""
     claim = guarantees.poisson_training(rate=0.25, noise_multiplier=2.0, steps=20)

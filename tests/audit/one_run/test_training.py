@@ -1,6 +1,7 @@
 """One call: canaries that do not hide one another, one training, a verdict; in NumPy, PyTorch and JAX."""
 
 import importlib.util
+import re
 import warnings
 
 import numpy as np
@@ -9,8 +10,10 @@ from checks import assert_rate_at_most
 
 import audit
 import guarantees
+from audit.bounds.counted_guesses import Guesses
+from audit.one_run.procedure import judged
 from audit.one_run.training import AnotherClipWarning
-from audit.record.of_one_run import as_record
+from audit.record.of_one_run import as_record, judged_again
 from audit.report.figures import drawn, overview
 from audit.report.look_again import look_again
 from audit.report.statement import model_card
@@ -102,17 +105,31 @@ def test_a_training_that_keeps_its_claim_is_not_accused_and_one_with_a_third_of_
     assert audit.one_training(numpy_training(NOISE / 3), **setting).verdict == "violation"
 
 
-def test_advice_on_more_canaries_says_how_many_have_room():
-    """'About 2,500 canaries would be enough', of a model with 1,316 weights."""
-    given = {"weights": WEIGHTS, "places": 60, "noise_multiplier": NOISE, "claim": guarantees.gaussian(mu=1.0)}
+def test_advice_on_more_canaries_says_what_to_do_where_they_have_no_room():
+    """'About 1,400 canaries would be enough', of a model with 665 weights, and nothing that helps."""
+    claim = guarantees.poisson_training(rate=0.25, noise_multiplier=1.1, steps=20, accountant="certified")
+    sides = {"guessed_in": 42, "guessed_out": 42, "right_in": 38, "right_out": 38}
+    found = (Guesses(**sides, canaries=600, risk=0.02),)
+    reason = {weights: judged(found, claim, delta=1e-5, weights=weights).reason for weights in (665, 3000, None)}
+    more = re.search(r"has 665: of 665 canaries guess more, guesses=\[\((\d+), (\d+)\)\], fixed", reason[665])
+    fewer, power = [int(side) for side in more.groups()], []
+    for k in (fewer[0], 42):
+        right = Guesses(guessed_in=k, guessed_out=k, right_in=k - 1, right_out=k, canaries=665, risk=0.02)
+        power.append(judged((right,), claim, delta=1e-5).verdict)
+    assert power == ["violation", "inconclusive"]
+    assert max(fewer) < 98, "of fewer canaries the same number shows more"
+    assert reason[3000] == reason[None]
+    assert "(98, 98)" in reason[None]
+
+
+def test_a_model_too_small_for_any_number_of_guesses_is_told_so_in_its_record_too():
+    claim = guarantees.gaussian(mu=3.0)
+    given = {"weights": WEIGHTS, "places": 60, "noise_multiplier": NOISE, "claim": claim}
     found = audit.one_training(numpy_training(NOISE), **given)
-    room = "Each guessed canary needs a weight of its own, and the model has 600."
-    assert found.verdict == "inconclusive"
-    assert " canaries would be enough" in found.reason
-    assert found.reason.endswith(f". {room}")
+    assert "the model has 600: as many guesses as there are weights would not be enough. Use a larger" in found.reason
     record = as_record(found)
-    assert look_again([record]).endswith(room)
-    assert room not in record.reason, "verify computes it again from the guesses"
+    assert look_again([record]).startswith("Train a larger model, or several times, with canaries")
+    assert record.reason == found.reason == judged_again(record, claim).reason
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")

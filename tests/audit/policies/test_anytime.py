@@ -68,6 +68,7 @@ def test_thresholds_come_from_theory_where_the_curve_is_known():
     assert record.trials < 400
 
 
+@pytest.mark.long
 def test_a_time_budget_may_end_it_and_the_answer_says_what_is_missing():
     record = audit_shift(mu=1.0, execution=audit.Execution(deadline=time.monotonic()))
     assert record.trials < record.trials_planned

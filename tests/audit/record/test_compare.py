@@ -253,6 +253,7 @@ def test_a_build_of_what_did_not_change_fails_as_often_as_docs_ci_says(template)
         assert_rate_at_most(holds, 40, 1e-3)
 
 
+@pytest.mark.long
 def test_a_false_claim_that_the_old_run_missed_fails_a_build_of_what_did_not_change(template):
     missed = failed_builds(template, guarantees.gaussian(mu=0.3), runs=40, risk=0.01)
     with pytest.raises(AssertionError):

@@ -56,7 +56,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("which", GIVEN)
 def test_what_is_read_proves_what_was_found_and_verifies(tmp_path, which):
     found = GIVEN[which]()
@@ -85,12 +85,12 @@ CHANGES = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_number_is_wrong_or_refused(tmp_path, change):
     data = as_record(judged()).to_json()
     CHANGES[change](data)
-    (tmp_path / "records.json").write_text(json.dumps({"schema": 3, "records": [data]}))
+    (tmp_path / "records.json").write_text(json.dumps({"schema": 4, "records": [data]}))
     assert main(["verify", str(tmp_path / "records.json"), "--quiet"]) in (1, 2)
 
 
@@ -106,11 +106,12 @@ BROKEN = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("key", BROKEN)
 def test_a_record_that_no_scores_make_is_refused_by_its_key(tmp_path, key):
     data = as_record(judged()).to_json()
     BROKEN[key](data)
-    (tmp_path / "records.json").write_text(json.dumps({"schema": 3, "records": [data]}))
+    (tmp_path / "records.json").write_text(json.dumps({"schema": 4, "records": [data]}))
     with pytest.raises(ValueError, match=r"^[^:]*: record 1 \('given scores'\): ") as told:
         audit.load_records(tmp_path / "records.json")
     assert key in str(told.value)
@@ -162,6 +163,7 @@ def test_given_scores_are_told_apart_from_audits_that_ran():
     assert "133 others" not in statement(records), "learned and chose are told apart"
 
 
+@pytest.mark.long
 def test_fixed_thresholds_are_compared_and_chosen_ones_are_not():
     fixed = {"thresholds": (1.0,)}
     old, worse = judged(WITHOUT, WITH - 1, **fixed), judged(WITHOUT, WITH + 1, **fixed)

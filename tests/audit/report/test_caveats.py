@@ -37,6 +37,9 @@ def test_a_learned_direction_is_told_and_a_known_one_is_not(violation, tmp_path,
     assert only_learned(learned)
     assert "only learned, from" in learned_note(learned)
     assert any(line.startswith("  learned: the direction in which the record moves") for line in record_lines(learned))
+    counted = dataclasses.replace(learned, claim=dataclasses.replace(learned.claim, name="laplace"))
+    assert "gradients=" in what_shows_more(learned)
+    assert "gradients=" not in what_shows_more(counted)
     for known in (renamed(violation, "projection", "learned"), renamed(violation, "learned", "learned record")):
         assert learned_note(known) == what_shows_more(known) == ""
     print_table((learned,), suite_risk=0.05)

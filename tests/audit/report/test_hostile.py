@@ -46,7 +46,7 @@ def test_markdown_shows_names_as_text(violation, worst):
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     tokens = parser.parse(markdown((worst, violation), title=worst.name))
     cells = [inside for cell, inside in itertools.pairwise(tokens) if cell.type == "td_open"]
-    assert len(cells) == 2 * 6
+    assert len(cells) == 2 * 7
     assert text_of(cells[0]) == visible(worst.name)
     heading = next(inside for tag, inside in itertools.pairwise(tokens) if tag.type == "heading_open")
     assert text_of(heading).startswith(visible(worst.name))

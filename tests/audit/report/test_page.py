@@ -4,8 +4,10 @@ import dataclasses
 import html.parser
 import json
 import re
+import shlex
 import shutil
 
+import markupsafe
 import numpy as np
 import pytest
 
@@ -88,7 +90,7 @@ def test_what_looks_wrong_holds_nothing_that_is_right_and_no_line_number_breaks(
     page = write_report((dataclasses.replace(violation, diagnoses=(line, way)),), tmp_path, title="One").read_text()
     assert '<li><span class="place">opa.py:24</span>: it &lt;is&gt; wrong.</li>' in page
     assert '<p class="soft">The noise is as stated.</p>' in page
-    assert 'kind at <span class="place">opa.py:24</span></td>' in page
+    assert 'kind at <span class="place">opa.py:24</span></span></td>' in page
     assert len(re.findall("<ul[ >]", page)) == page.count("</ul>")
     assert "(not expected)" in page
 
@@ -181,10 +183,24 @@ def test_too_few_trials_for_one_epsilon_say_how_long_more_take_and_what_needs_fe
     assert "run SUITE --audit 'half the noise' --look 1 --trials 3400000`" in look_again([one_of_two])
     assert "run SUITE --look 1" in look_again([one_of_two] * 2)
     assert "--look 1 --trials 3400000` (at most about 34 min an audit at this run's pace)" in told(single)
+    assert consequence(one_of_two, None).endswith(" They take at most about 34 min at this run's pace.")
     for claim in (single, guarantees.claim_from_table([(4.3772, 1e-5)])):
         assert "epsilons at several deltas (`claim_from_table`)" in told(claim)
     for claim in (guarantees.gaussian(mu=1.0), guarantees.epsilon_delta(epsilon=1.0, delta=0.0)):
         assert "claim_from_table" not in told(claim)
+
+
+def test_a_page_names_the_suites_file_where_it_says_what_to_type(violation, tmp_path):
+    """The terminal named the file, the page said SUITE."""
+    suite = SuitePart(risk=0.05, audits=2, seed=0)
+    open_one = dataclasses.replace(violation, verdict="inconclusive", trials_needed=3_400, suite=suite)
+    for number, named in enumerate(("fed.toml", "a <b>.toml")):
+        command = shlex.join(["dpsgd-audit", "run", named, "--seed", "0"])
+        page = write_report((open_one,), tmp_path / str(number), title="t", command=command).read_text()
+        assert f"dpsgd-audit run {markupsafe.escape(shlex.quote(named))} --audit" in page
+        assert "run SUITE" not in page
+    for command in ("make audit", "dpsgd-audit run", "dpsgd-audit run --seed 0"):
+        assert "run SUITE --audit" in write_report((open_one,), tmp_path, title="t", command=command).read_text()
 
 
 def test_a_record_of_a_python_session_is_told_the_python_call(violation):
@@ -258,6 +274,16 @@ def test_a_score_that_is_the_same_in_every_trial_is_not_the_first_that_is_drawn(
     # chosen by its number
     page = write_report((both,), tmp_path, title="Both").read_text()
     assert f'<option value="0">{shown.member}</option><option value="1">the same</option>' in page
+
+
+def test_the_first_score_that_is_drawn_is_the_one_that_proves_the_violation(violation):
+    """It was 'projection', whose histograms overlap, because it is the first of the battery."""
+    (shown,), point = violation.grids, violation.points[0]
+    names = ("not judged", "tells little", "proves it")
+    grids = tuple(dataclasses.replace(shown, member=name) for name in names)
+    weak = dataclasses.replace(point, member="tells little", alpha_upper=0.9, beta_upper=0.9)
+    record = dataclasses.replace(violation, grids=grids, points=(weak, dataclasses.replace(point, member="proves it")))
+    assert [one["member"] for one in drawing(record, None)["scores"]] == [*reversed(names[1:]), "not judged"]
 
 
 def test_a_page_of_many_draws_only_what_was_judged(violation, tmp_path):

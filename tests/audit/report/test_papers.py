@@ -6,6 +6,7 @@ import io
 import re
 import shutil
 import subprocess
+from importlib import resources
 
 import matplotlib
 import numpy as np
@@ -16,6 +17,7 @@ import audit
 import guarantees
 import mechanisms
 from audit.power.less_noise import AT_BEST
+from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.of_one_run import as_record
 from audit.record.record import SuitePart, plain
@@ -23,12 +25,13 @@ from audit.report.catalogue import TEXTS, text_report
 from audit.report.drawings import drawing
 from audit.report.escaping import latex_text, markdown_text
 from audit.report.figures import OTHERS, _legend, save_figures, save_overview, save_sweep, value_of, width_in_inches
-from audit.report.formats import separated
+from audit.report.formats import markdown, separated
 from audit.report.formulas import formula
 from audit.report.latex import figures, files, table
 from audit.report.methods import bibtex, methods
 from audit.report.statement import model_card, statement
 from audit.report.story import story
+from audit.report.table import broken_in_short, print_table
 from guarantees.numerics.rounding import at_least
 
 
@@ -61,7 +64,7 @@ def test_a_delta_of_guesses_stands_in_no_table():
 def test_a_history_is_written_as_what_was_composed(violation):
     claim = dataclasses.replace(violation.claim, name="claim_from_history", parameters={"history": [[1.0, 0.25, 4]]})
     said = methods((dataclasses.replace(violation, claim=claim),))
-    assert r"The claim is subsampled Gaussian, composed ($q = 0.25, \sigma = 1, T = 4$)." in said
+    assert r"The claim is that of the composed subsampled Gaussian mechanism ($q = 0.25, \sigma = 1, T = 4$)." in said
     assert formula(dataclasses.replace(claim, parameters={"history": "lost"})) == "claim from history"
     once = dataclasses.replace(claim, parameters={"history": [[1.0, 0.25, 1]]}, steps=1)
     assert formula(once) == r"subsampled Gaussian ($q = 0.25, \sigma = 1, T = 1$)"
@@ -310,11 +313,61 @@ def test_formulas_hold_numbers_only(violation):
 
 def test_the_card_has_the_fields_that_guides_ask_for(violation, hostile):
     card = model_card((violation, hostile), title="t")
-    assert f"| {violation.name} | violation | at least {at_least(violation.epsilon(1e-5))} | " in card
+    proven = at_least(violation.delta(0.0))
+    assert f"| {violation.name} | violation | delta at epsilon 0 | at least {proven} | 0.383 |" in card
     for field in ("unit of privacy", "relation", "accountant", "sampler assumed", "sampler used", "divisor", "delta"):
         assert card.count(f"| {field} |") == 2
     for field in ("proven epsilon", "risk of a wrong bound", "tool"):
         assert f"| {field} |" in card
+
+
+ERRORS = "291 misses in 750 trials beside 370 false alarms in 750"
+BROKEN = {
+    "number": (
+        "delta at epsilon 1: at least 0.224, claimed at most 0.01 (false alarms at most 0.01352).",
+        ("delta at epsilon 1", "at least 0.224", "0.01"),
+    ),
+    "no proof": ("epsilon at delta 1e-05: more, claimed at most 2.", ("epsilon at delta 1e-05", "more", "2")),
+    "counts": (
+        f"{ERRORS}, where the claim allows no fewer than about 338 misses.",
+        ("errors", ERRORS, "no fewer than about 338 misses"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_tables_begin_with_the_number_that_broke_the_claim(violation, kind, capsys):
+    """They said 'violation, at least 0.107, promised 2.24', where the claim broke at another point."""
+    says, (number, proven, claimed) = BROKEN[kind]
+    record = dataclasses.replace(violation, violated_at=dataclasses.replace(violation.violated_at, says=says))
+    assert f"| violation | {number} | {proven} | {claimed} |" in model_card((record, record), title="t")
+    short = f"{number}: {proven.removeprefix('at least ')} ({claimed})"
+    assert f"| {short} | " in markdown((record,), title="t")
+    assert f"half the noise; {short}" in table((record,), title="t", wide=True)
+    print_table((record,), suite_risk=0.05)
+    head = capsys.readouterr().out.partition("All lower bounds")[0]
+    assert f"{number}:" in head.split("gaussian(mu=1.0)")[1]
+
+
+def test_tables_begin_with_the_p_value_where_no_number_broke_the_claim(violation):
+    claim = dataclasses.replace(violation.claim, epsilon=9.0)
+    record = dataclasses.replace(violation, violated_at=None, claim=claim, p_value=0.001)
+    assert "| violation | p-value | 0.001 | risk 0.05 |" in model_card((record, record), title="t")
+    beyond = dataclasses.replace(record, claim=violation.claim, report_delta=1e-3)
+    assert broken_in_short(dataclasses.replace(beyond, claim=dataclasses.replace(claim, epsilon=1.0))) == ""
+
+
+def test_a_card_states_a_claim_of_one_pair_at_its_own_delta_where_it_promises_nothing_at_the_records(violation):
+    """It said 'inf at delta 1e-05' of epsilon 1 at delta 0.01."""
+    claim = claim_part(guarantees.epsilon_delta(epsilon=1.0, delta=0.01), 1e-5)
+    card = model_card(
+        (dataclasses.replace(violation, claim=claim, verdict="inconclusive", violated_at=None),) * 2, title="t"
+    )
+    proven = at_least(violation.epsilon(0.01))
+    assert f"| inconclusive | epsilon at delta 0.01 | at least {proven} | 1 |" in card
+    assert "| promised epsilon | 1 at delta 0.01 |" in card
+    assert f"| proven epsilon | at least {proven} |" in card
+    assert "inf" not in card
 
 
 def test_the_card_of_a_training_says_how_batches_are_drawn_and_divided(violation):
@@ -335,7 +388,9 @@ def test_every_text_counts_the_same_audits(violation):
     assert statement((violation, other)).startswith("We audited 1 configuration with dpsgd-audit")
     assert methods((violation, other)).startswith(f"We audited 1 configuration (``{violation.name}'') with")
     assert "Fix what kept 'not installed' from running." in story((violation, other)).to_do
-    assert story((violation, other)).audited.startswith(f"1 audit ({violation.name}): "), "not its function"
+    assert story((violation, other)).audited.startswith(f"1 audit ({violation.name!r}): "), "not its function"
+    # audits in Python are called by their function, if nobody names them
+    assert story((violation, violation)).audited.startswith(f"2 audits ({violation.name!r} 2 times): each ran its code")
     assert ",1.0,1.0," not in separated((other,)), "no p-value"
 
 
@@ -388,8 +443,8 @@ def test_methods_and_statement_say_what_would_have_been_found(violation):
         green.claim, name="subsampled_gaussian", parameters={"rate": 0.1, "noise_multiplier": 1.0}
     )
     rare = dataclasses.replace(green, claim=step, reason=f"in 8 of 10 runs, {told}, if the pair shows it.")
-    assert f"with its scores and thresholds); this many trials can find {told} {AT_BEST}." in methods((rare,))
-    assert "Gaussian mechanism" not in methods((rare,))
+    assert f"with its scores and thresholds); this many trials can find {told}. {AT_BEST}." in methods((rare,))
+    assert "a Gaussian mechanism" not in methods((rare,))
     assert f"the audit ``{green.name}'', which found no violation, would have found" in methods((violation, green))
     assert "would have found" not in methods((violation,))
     name = violation.mechanism.name
@@ -440,7 +495,8 @@ def test_functions_of_one_name_come_with_their_modules(violation):
 def test_long_names_in_one_column_go_on_in_the_next_line(violation):
     """They were cut in the middle of words."""
     names = [f"ASGM: divided by the realised batch rate=0.{digit}" for digit in (7, 9)]
-    rows = table([dataclasses.replace(violation, name=name) for name in names], title="t", wide=False)
+    passed = dataclasses.replace(violation, verdict="inconclusive", violated_at=None)
+    rows = table([dataclasses.replace(passed, name=name) for name in names], title="t", wide=False)
     assert [row for row in rows.splitlines() if "rate" in row] == [
         rf"\makebox[0pt][l]{{\parbox[t]{{\linewidth}}{{\raggedright {broken}\strut}}}} \\*"
         for broken in (name.replace("=", r"=\allowbreak{}") for name in names)
@@ -459,7 +515,9 @@ def test_several_audits_are_summed_up_before_each_is_told(violation):
     both = "Violation: 'half the noise'. No violation found: 'right'."
     assert both in statement((violation, quiet))
     card = model_card((violation, quiet), title="t")
-    assert "| right | no violation found | at least " in card
+    assert (
+        f"| right | no violation found | epsilon at delta 1e-05 | at least {at_least(quiet.epsilon(1e-5))} | " in card
+    )
     assert card.count("| what these trials could show | with power 0.8 this. |") == 1
     assert "Violation: " not in statement((violation,)) + model_card((violation,), title="t")
 
@@ -501,6 +559,22 @@ PAPER = r"""\documentclass[twocolumn]{article}
 \bibliographystyle{plainnat}\bibliography{out/references}
 \end{document}
 """
+
+
+@pytest.mark.skipif(shutil.which("bibtex") is None, reason="LaTeX is not installed")
+@pytest.mark.parametrize("style", ["plain", "plainnat"])
+def test_every_reference_says_where_it_appeared(style, tmp_path):
+    """These styles print no ``eprint``: 'Auditing f-differential privacy in one run, 2024.' was all."""
+    text = resources.files("guarantees").joinpath("references.bib").read_text()
+    (tmp_path / "all.bib").write_text(text)
+    (tmp_path / "paper.aux").write_text(f"\\citation{{*}}\n\\bibdata{{all}}\n\\bibstyle{{{style}}}\n")
+    run = subprocess.run(("bibtex", "paper"), cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stdout
+    printed = (tmp_path / "paper.bbl").read_text()
+    assert "arXiv:2410.22235" in printed
+    places = re.findall(r"^  howpublished = \{(.+)\},$", text, flags=re.MULTILINE)
+    assert all(place in printed for place in places)
+    assert len(places) == text.count("@misc")
 
 
 @pytest.mark.skipif(not (shutil.which("pdflatex") and shutil.which("bibtex")), reason="LaTeX is not installed")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import guarantees
+from audit.bounds.clopper_pearson import ErrorCounts
 from audit.diagnosis.cause_sentences import QUESTIONS, answer
 from audit.diagnosis.explain.findings import Kind
 from audit.record.derive import claim_part
@@ -22,6 +23,7 @@ from audit.report.table import print_table
 from audit.report.text import record_lines
 from audit.suites.read import parse_suite
 from audit.trials.source import Tally
+from audit.verdict.violated import by_counts
 from guarantees.numerics.rounding import at_most
 from mechanisms.pairs.gradient_lengths import GradientLengths
 
@@ -39,6 +41,7 @@ WITHOUT = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", [*IN_BATCHES, *WITHOUT])
 @pytest.mark.parametrize("settings", [{}, {"rate": 0.5}, {"sampler": "poisson"}])
 def test_who_joins_the_batch_is_said_where_some_records_do(violation, name, settings):
@@ -96,12 +99,19 @@ def test_a_violation_below_the_promised_epsilon_is_told_by_what_broke(violation)
     less = dataclasses.replace(generous.violated_at, at_least=generous.violated_at.claimed + 1e-3)
     first = dataclasses.replace(generous, name="a little", violated_at=less)
     whole = dataclasses.replace(generous, name="as a whole", violated_at=None)
-    assert largest_excess((first, whole, generous))[0] is generous
+    seen = ErrorCounts(false_alarms=819, trials_without=1500, misses=343, trials_with=1500)
+    counts = dataclasses.replace(
+        generous, name="by its counts", violated_at=by_counts(seen, guarantees.gaussian(mu=1.0))
+    )
+    assert largest_excess((first, whole, counts, generous))[0] is generous
+    assert largest_excess((counts,))[1].startswith(
+        "343 misses in 1,500 trials beside 819 false alarms in 1,500, where the "
+    )
 
 
 def test_where_no_violation_is_found_the_story_says_what_would_have_been(violation):
     """Half of the noise was missed, and the story said 'Nothing: every verdict is as expected' alone."""
-    told = "these trials would have found a noise multiplier of 0.4 or less in place of 1 with the best score"
+    told = "these trials would have found a noise multiplier of 0.4 or less in place of 1. That takes the best score"
     green = dataclasses.replace(violation, verdict="no_violation_found", expect="no_violation_found", reason=told)
     other = dataclasses.replace(green, detectable_advantage_excess=0.18)
     text = " ".join(" ".join(ten_lines((other,), width=80)).split())
@@ -156,7 +166,7 @@ def test_a_hint_is_something_to_do(violation):
         question="q", wrong=True, says="trials repeat.", p_value=0.0, risk=0.001, assumes="", code="repeated"
     )
     quiet = dataclasses.replace(violation, verdict="no_violation_found", expect="no_violation_found", diagnoses=(hint,))
-    assert story((quiet,)).to_do == f"Look at what the outputs of {quiet.name!r} hint at; it is no violation."
+    assert story((quiet,)).to_do == f"Look at what the outputs of {quiet.name!r} hint at, which is not a violation."
 
 
 def test_what_a_replay_shows_comes_before_more_trials_and_beside_a_violation(violation):
@@ -245,7 +255,7 @@ def test_terminal_and_markdown_say_what_a_passing_audit_would_have_found_whateve
 def test_the_head_of_a_markdown_table_has_the_delta_that_all_audits_share(violation):
     other = dataclasses.replace(violation, report_delta=1e-6)
     alone = markdown((violation,), title="t")
-    assert "| claim | epsilon at delta 1e-05 proven (claimed) |" in alone
+    assert "| what broke: proven (claimed) | epsilon at delta 1e-05 proven (claimed) |" in alone
     assert "| gaussian(mu=1.0) |" in alone
     both = markdown((violation, other), title="t")
     assert "| epsilon at a delta proven (claimed) |" in both

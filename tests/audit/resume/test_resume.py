@@ -226,6 +226,7 @@ def test_counts_that_do_not_add_up_are_not_continued(tmp_path, damage):
     assert place.started() is None
 
 
+@pytest.mark.long
 def test_counts_of_another_grid_are_refused():
     seen = []
     options = {"claim": guarantees.gaussian(mu=1.0), "trials": 2000, "risk": 0.05, "diagnose": False}

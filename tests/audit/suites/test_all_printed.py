@@ -52,6 +52,7 @@ def something_false(suite, accuses):
     return float(np.sum(np.outer(mass, right_mass)[accused | wrong[:, None]]))
 
 
+@pytest.mark.long
 def test_everything_printed_together_is_wrong_at_most_at_the_risk(suite):
     assert something_false(suite, lambda _, p: p <= EACH) <= RISK
 

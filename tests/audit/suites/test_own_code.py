@@ -166,6 +166,7 @@ def test_the_schema_knows_them():
             validator.validate(wrong)
 
 
+@pytest.mark.long
 def test_an_error_in_the_code_of_the_last_audit_is_told_before_the_first_one_runs(suite):
     code = CODE + "\ntypo = lambda key, data: jax.random.nromal(key, (2,))\n"
     text = suite(code, mechanism='{ function = "own_parts:traced" }').read_text()

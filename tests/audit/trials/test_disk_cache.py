@@ -95,6 +95,7 @@ def test_laws_that_others_could_change_are_not_used(untouched, capsys):
     assert "laws are not kept" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_an_audit_in_a_python_session_keeps_its_own_programs_and_laws(untouched, monkeypatch):
     monkeypatch.setattr(kept.LAWS, "told", False)
     monkeypatch.setattr(PROGRAMS, "told", False)
@@ -114,6 +115,7 @@ def test_an_audit_in_a_python_session_keeps_its_own_programs_and_laws(untouched,
     assert jax.config.jax_compilation_cache_dir is None
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", ["plan", "explain"])
 def test_commands_before_a_run_keep_programs_where_it_does(untouched, command):
     (untouched / "privacy.toml").write_text(

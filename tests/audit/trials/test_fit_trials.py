@@ -30,6 +30,7 @@ def test_from_200_trials_on_foreign_code_has_as_many_as_jax_code(trials):
     assert own[0] == own[1]
 
 
+@pytest.mark.long
 def test_an_audit_of_foreign_code_calls_it_as_often_as_its_record_says(monkeypatch):
     # where PyTorch is loaded, the code is run three times more, to see what it draws
     monkeypatch.delitem(sys.modules, "torch", raising=False)

@@ -49,6 +49,7 @@ def test_a_kept_program_counts_the_same_and_is_not_traced(shelf, monkeypatch):
         np.testing.assert_array_equal(counts(programs._make_programs()), first)
 
 
+@pytest.mark.long
 def test_other_numbers_share_a_program_and_other_structure_does_not(shelf):
     made = programs._make_programs()
     counts(made)

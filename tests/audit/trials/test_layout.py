@@ -1,5 +1,7 @@
 """What is released may be any pytree: the engine asks what it is made of and scores its flat view."""
 
+import dataclasses
+
 import foreign
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ import guarantees
 import mechanisms
 from audit.trials.both_sides import both_sides
 from audit.trials.keys import both_keys
+from audit.trials.source import common_layout
 from audit.trials.user_code_errors import MechanismError
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import Layout
@@ -77,8 +80,17 @@ def test_a_transcript_keeps_its_rounds(step):
 
 def test_a_form_that_differs_between_the_sides_is_said():
     pair = Neighbours(without=np.zeros((1, 3)), with_record=np.zeros((2, 3)), relation="add_remove")
-    with pytest.raises(MechanismError, match="outputs of different shapes on the two datasets"):
+    with pytest.raises(
+        MechanismError, match=r"shapes on the two datasets.*: output has \(3,\) without .*, \(4,\) with it"
+    ):
         both_sides(changes_form, pair).layout()
+
+
+def test_another_number_of_steps_is_said_without_the_shapes():
+    longer = dataclasses.replace(PARTS, rounds=10)
+    with pytest.raises(MechanismError, match=r"8 steps without the record and 10 with it.*choose another N") as told:
+        common_layout("train", dataclasses.replace(PARTS, rounds=8), longer)
+    assert "(2,)" not in str(told.value)
 
 
 @pytest.mark.parametrize(

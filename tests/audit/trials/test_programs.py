@@ -59,7 +59,7 @@ def shuffled(noise, clip):
     return audited(step, pair, distinguishers.likelihood_ratio(step, pair), claim)
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("run", "first", "second"),
     [

@@ -28,6 +28,7 @@ def times(factor):
     return lambda key, data: factor * data.sum(0)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="options of the compiler for CPUs")
 def test_a_users_step_is_compiled_in_little_time_and_differs_by_rounding_alone(monkeypatch):
     def step(key, data):

@@ -25,6 +25,7 @@ def run(method, mu=1.4, trials=1000):
     return audit.run_audit(Shift(mu=mu), PAIR, First(curve=CLAIM.curve), **options)
 
 
+@pytest.mark.long
 def test_both_counts_together_are_the_default_and_the_rectangle_stays_available():
     rectangle, joint = run("rectangle"), run("joint")
     assert audit.FromTheory() == audit.FromTheory(method="joint")

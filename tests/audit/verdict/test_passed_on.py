@@ -9,19 +9,17 @@ from scipy.stats import binom
 import guarantees
 from audit.bounds.bounded_numbers import EpsilonAt
 from audit.bounds.clopper_pearson import ErrorCounts
-from audit.bounds.supporting_lines import tabulate
 from audit.risk import FOR_EXCESS, RiskBudget, shared
 from audit.verdict.judgement import against_jointly
 from audit.verdict.proven_numbers import against, prove
-from audit.verdict.violated import EXCESSES, proven_excess
+from audit.verdict.violated import by_counts
 
 BUDGET = RiskBudget(risk=0.2, verdict=0.1, epsilon=0.1)
 TRIALS = 7
 CLAIMED = 0.2
 CLAIM = guarantees.randomised_response(epsilon=CLAIMED)
-EXCESS = EXCESSES[10]
-BROKEN = float(np.log((np.exp(CLAIMED) + EXCESS - 1e-6) / (1 - EXCESS + 1e-6)))
-"""Epsilon of randomised response whose delta is nearly ``EXCESS`` above the claimed one: any more is false."""
+BROKEN = 0.5
+"""Epsilon of randomised response that breaks the claim: a delta proven above its own is false."""
 QUESTION = EpsilonAt(delta=0.0)
 
 
@@ -33,7 +31,7 @@ def mass(epsilon):
 
 @pytest.fixture(scope="module")
 def statements():
-    """For all counts of a test: does the verdict refute, is its excess too high, and epsilon without and with a gain.
+    """For all counts of a test: does the verdict refute, is its delta too high, and epsilon without and with a gain.
 
     The verdict and epsilon have tests of their own, which are taken for independent: then most goes wrong.
     """
@@ -43,10 +41,9 @@ def statements():
     ]
     kept, gain = BUDGET.for_excess, BUDGET.passed_on(refuted=True)["epsilon"]
     refuted = np.array([against_jointly((one,), CLAIM, risk=BUDGET.verdict, for_excess=kept).refutes for one in counts])
-    lines = tabulate(CLAIM)
-    too_high = np.array(
-        [bool(r) and proven_excess(one, lines, risk=kept) >= EXCESS for one, r in zip(counts, refuted, strict=True)]
-    )
+    broken = guarantees.randomised_response(epsilon=BROKEN)
+    places = [by_counts(one, CLAIM, risk=kept) for one in counts]
+    too_high = refuted & np.array([(at.at_least or 0.0) > broken.delta(at.given) for at in places])
     epsilon = [
         np.array([prove((one,), QUESTION, risk=BUDGET.epsilon, passed_on=more).at_least for one in counts])
         for more in (0.0, gain)
@@ -55,7 +52,7 @@ def statements():
 
 
 def something_false(statements, truth, *, always=False):
-    """Probability that a false verdict, excess or epsilon is stated; ``always`` passes on without a verdict."""
+    """Probability that a false verdict, delta or epsilon is stated; ``always`` passes on without a verdict."""
     refuted, too_high, plain, raised = statements
     probability = mass(truth)
     false_plain = probability[(raised if always else plain) > truth].sum()
@@ -67,7 +64,7 @@ def something_false(statements, truth, *, always=False):
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("truth", [CLAIMED, BROKEN])
-def test_verdict_excess_and_epsilon_are_wrong_at_most_at_their_shares_together(statements, truth):
+def test_verdict_delta_and_epsilon_are_wrong_at_most_at_their_shares_together(statements, truth):
     assert BUDGET.risk / 3 < something_false(statements, truth) <= BUDGET.risk
 
 

@@ -43,7 +43,7 @@ def test_a_gaussian_epsilon_that_only_repeats_the_claims_is_not_told():
 def test_less_noise_than_a_sampled_claim_names_is_told_as_its_noise_multiplier_and_once():
     told = reason(guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0), 2000)
     assert re.search(r"found an advantage of 0\.\d+ or more above the claim \(on this pair", told)
-    assert re.search(rf"trials can find a noise multiplier of 0\.\d+ or less in place of 1 {AT_BEST}\.$", told)
+    assert re.search(rf"trials can find a noise multiplier of 0\.\d+ or less in place of 1\. {AT_BEST}\.$", told)
     assert "Gaussian" not in told
     assert "noise" not in reason(GAUSSIAN)
 
@@ -55,7 +55,7 @@ def test_an_audit_that_would_miss_a_step_without_noise_is_inconclusive(claim):
     found = conclude(claim, **size, trials_per_side=2000)
     assert found.detectable.conclusive
     assert found.verdict == "inconclusive"
-    assert found.reason.startswith(f"these trials would too often miss {NOISELESS}; ")
+    assert found.reason.startswith(f"so few trials would often miss {NOISELESS}; ")
     assert found.reason.endswith(f"with the best score {found.trials_needed:,} trials would be enough.")
     enough = conclude(claim, **size, trials_per_side=found.trials_needed // 2)
     assert enough.verdict == "no_violation_found"
@@ -63,6 +63,7 @@ def test_an_audit_that_would_miss_a_step_without_noise_is_inconclusive(claim):
     assert conclude(claim, **size, trials_per_side=int(0.97 * found.trials_needed / 2)).verdict == "inconclusive"
 
 
+@pytest.mark.long
 def test_an_audit_that_would_miss_half_of_the_noise_is_inconclusive_although_it_finds_a_gaussian_leak():
     """Half of the noise has epsilon 6.58 where 1.68 is claimed; a Gaussian leak of 2.87 shows sooner."""
     claim = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0)
@@ -70,7 +71,7 @@ def test_an_audit_that_would_miss_half_of_the_noise_is_inconclusive_although_it_
     found = conclude(claim, **size, trials_per_side=800)
     assert found.detectable.conclusive
     assert found.verdict == "inconclusive"
-    assert found.reason.startswith(f"these trials would too often miss {HALF}; in 8 of 10 runs they find a noise")
+    assert found.reason.startswith(f"so few trials would often miss {HALF}; in 8 of 10 runs they find a noise")
     assert found.reason.endswith(f"with the best score {found.trials_needed:,} trials would be enough.")
     enough = conclude(claim, **size, trials_per_side=found.trials_needed // 2)
     assert enough.verdict == "no_violation_found"
@@ -79,6 +80,7 @@ def test_an_audit_that_would_miss_half_of_the_noise_is_inconclusive_although_it_
     assert conclude(claim, **size, trials_per_side=int(0.97 * found.trials_needed / 2)).verdict == "inconclusive"
 
 
+@pytest.mark.long
 def test_a_claim_whose_noise_hides_nothing_is_not_held_to_finding_releases_without_any():
     """At multiplier .1 the claim allows what they show, although most batches hold the record."""
     found = reason(guarantees.subsampled_gaussian(rate=0.6, noise_multiplier=0.1), 2000)
@@ -90,7 +92,7 @@ def test_half_of_the_noise_may_be_missed_where_it_leaks_little():
     claim = guarantees.subsampled_gaussian(rate=0.05, noise_multiplier=10.0)
     found = conclude(claim, refuted=None, p=1.0, risk=0.05, delta=1e-5, trials_per_side=5000)
     assert found.verdict == "no_violation_found"
-    assert re.search(r"a noise multiplier of [0-4]\.?\d* or less in place of 10 with", found.reason)
+    assert re.search(r"a noise multiplier of [0-4]\.?\d* or less in place of 10\. That takes", found.reason)
 
 
 @pytest.mark.long
@@ -124,7 +126,7 @@ def test_an_audit_that_would_miss_three_times_the_claimed_epsilon_is_inconclusiv
     assert found.detectable.tv_excess < 0.1
     assert found.detectable.epsilon > 3 * 3.0
     assert found.verdict == "inconclusive"
-    assert "would too often miss a Gaussian leak with epsilon 4.5 at delta 1e-05, where 3 is claimed" in found.reason
+    assert "would often miss a Gaussian leak with epsilon 4.5 at delta 1e-05, where 3 is claimed" in found.reason
     assert 100_000 < found.trials_needed < 10_000_000
     assert judged(PAIR_OF_NUMBERS, found.trials_needed // 2).verdict == "no_violation_found"
 

@@ -53,13 +53,14 @@ def wrong(record):
     return [check.says for check in verify([record]).checks if check.state == "wrong"]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mu", [0.3, 20.0])
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_what_is_diagnosed_of_foreign_code_is_right(kind, mu):
     assert wrong(audited(mechanisms.callable_step(FOREIGN[kind]()), mu)) == []
 
 
+@pytest.mark.long
 def test_that_code_was_not_followed_is_right():
     record = audited(traced, 2.0, pair=WIDE, trials=40)
     (answer,) = record.diagnoses
@@ -76,6 +77,7 @@ def dependent():
     return record
 
 
+@pytest.mark.long
 def test_the_direction_of_dependent_trials_is_found_where_it_was_added(dependent):
     other = audited(mechanisms.callable_step(FOREIGN["too little noise"]()), 0.3)
     assert other.diagnoses[-1].code == "leaks_more"

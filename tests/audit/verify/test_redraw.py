@@ -231,6 +231,7 @@ def test_an_audit_records_whether_its_step_is_repeatable(step, known):
     assert record.repeatable is known
 
 
+@pytest.mark.long
 def test_where_pytorch_is_installed_records_of_where_it_is_not_are_right(tmp_path, monkeypatch):
     """Beside a violation of NumPy code stood that no replay of PyTorch code followed it, or nothing."""
     (tmp_path / "stepping.py").write_text(CLOCK)
@@ -252,6 +253,7 @@ def step(seed, dataset):
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("changed", "state"), [("NOW", "not checked"), ("ANOTHER", "wrong")])
 def test_code_whose_seed_is_the_clock_is_not_called_wrong(tmp_path, monkeypatch, changed, state):
     """Within a second it repeated its trials, and `verify --rerun` called its record wrong a minute later."""

@@ -46,6 +46,7 @@ def test_a_claim_says_how_many_batches_are_seen(steps, seen):
     assert {training.observation, history.observation} == {f"the noisy {seen}"}
 
 
+@pytest.mark.long
 def test_an_event_and_the_history_it_describes_promise_the_same():
     ours = guarantees.claim_from_history(HISTORY)
     theirs = guarantees.claim_from_event(event_of(HISTORY))

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import builtins
 import functools
+import pickle
 
 import numpy as np
 import pytest
 
 import guarantees
+from guarantees.families import accountants
+from guarantees.laws.discrete_law import no_leak
 from guarantees.trade_off import TradeOff
 
 SMALL = {"rate": 0.01, "noise_multiplier": 1.0, "steps": 1000}
@@ -104,8 +107,27 @@ def test_a_missing_extra_is_named(monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_extra)
+    monkeypatch.setattr(accountants, "_version", lambda: None)
     with pytest.raises(ImportError, match=r"\.\[accountants\].* accountant='certified' needs neither"):
         guarantees.poisson_training(rate=0.1, noise_multiplier=1.0, steps=2)
+
+
+def test_a_law_is_computed_once_when_it_is_first_asked_for(monkeypatch):
+    computed = []
+    monkeypatch.setattr(accountants, "_pld_law", lambda *settings: computed.append(settings) or no_leak())
+    training = claim(noise_multiplier=1.3)
+    assert training.steps == 1000
+    assert not computed
+    assert training.epsilon(1e-5) == training.delta(0.5) == 0
+    assert computed == [(0.01, 1.3, 1000, "add_remove", 1e-4)]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_curve_that_was_or_was_not_computed_goes_to_another_process(asked):
+    training = guarantees.claim_from_history([(1.0, 0.4, 2)])
+    if asked:
+        training.epsilon(1e-5)
+    assert pickle.loads(pickle.dumps(training)).epsilon(1e-5) == training.epsilon(1e-5)
 
 
 def test_the_claim_says_where_it_comes_from():

@@ -37,6 +37,7 @@ def commands(tmp_path_factory):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("language", ["python", "c"])
 def test_the_examples_are_gaussian_mechanisms(language, commands):
     if language not in commands:
@@ -110,6 +111,19 @@ def test_a_program_that_says_too_much_is_an_error():
         CommandError, match="13 bytes where 12 were asked for; 1 output of 3 float32 numbers, which outputs= sets"
     ):
         draw(SEEDS[:1])
+
+
+def test_a_program_whose_rows_are_longer_than_stated_is_told_what_to_set():
+    draw = python(
+        "import sys; sys.stdin.buffer.read(56); sys.stdout.buffer.write(bytes(20)); sys.stdout.flush(); input()"
+    )
+    with pytest.raises(CommandError, match=r"which outputs= sets \(if each output has 5 numbers, set outputs=5\)\."):
+        draw(SEEDS[:1])
+
+
+def test_records_that_are_single_numbers_are_told_how_to_become_a_column():
+    with pytest.raises(ValueError, match=r"got \(3,\); of one number per record write rows\[:, None\]\."):
+        command_step(command=("true",)).prepare(np.ones(3, np.float32))
 
 
 def test_a_program_that_is_not_there_is_an_error():
@@ -207,6 +221,7 @@ def test_what_was_printed_is_recognised():
         python(code + "; import time; time.sleep(5)")(SEEDS[:1])
 
 
+@pytest.mark.long
 def test_a_slow_start_is_waited_for_apart_from_the_answers(tmp_path):
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(1)\ndef release(seed, rows):\n    return rows.sum(0)\n")
     command = (sys.executable, str(EXAMPLES / "serve.py"), "slow:release")

@@ -45,6 +45,7 @@ def test_the_noise_is_divided_as_said():
         assert_noise_is(found, 1.01 * NOISE * CLIP / 2.5)
 
 
+@pytest.mark.long
 def test_gradients_are_clipped_and_summed():
     """Almost without noise and with every record in the batch, the update is the mean of the clipped gradients."""
     step = dpsur(rate=1.0, noise_multiplier=1e-6)

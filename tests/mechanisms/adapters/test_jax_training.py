@@ -109,6 +109,7 @@ def test_batches_differ_between_steps_and_trials():
     assert all(len(np.unique(np.round(row))) > 1 for row in np.asarray(draws))
 
 
+@pytest.mark.long
 def test_a_list_of_records_is_stacked():
     records = [{"x": row, "y": label} for row, label in zip(ROWS, DATA["y"], strict=True)]
     np.testing.assert_array_equal(training()(KEY, records)["w"], training()(KEY, DATA)["w"])
@@ -183,6 +184,7 @@ def test_a_mask_of_numbers_is_refused_with_what_to_do(sampler, error, gives):
         jax.eval_shape(training(sampler, update), KEY, DATA)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "sampler",
     [
@@ -210,6 +212,7 @@ def keyed(**told):
     return mechanisms.jax_training(start, keyed_update, sampling.poisson(rate=0.5, steps=2), steps=2, **told)
 
 
+@pytest.mark.long
 def test_a_state_may_hold_typed_keys():
     """As those of Optax's private transformations do: the audit could not store them."""
     told = {"loss": lambda weights, record: weights @ record, "weights": lambda state: state[0]}
@@ -219,6 +222,7 @@ def test_a_state_may_hold_typed_keys():
     np.testing.assert_allclose(keyed(**told).gradients(ROWS), ROWS)
 
 
+@pytest.mark.long
 def test_the_difference_of_states_with_keys_asks_for_the_weights():
     with pytest.raises(TypeError, match="use weights= to say which part of a state the weights are"):
         keyed(releases="final")(KEY, ROWS)

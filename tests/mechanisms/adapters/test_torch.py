@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 import types
+import warnings
 
 import numpy as np
 import pytest
@@ -14,7 +15,12 @@ import mechanisms
 from audit.record.environment import seen_of_both
 from audit.trials.both_sides import both_sides
 from mechanisms.adapters.pytorch.for_torch import torch_training
-from mechanisms.adapters.pytorch.opacus_claims import NotPoissonWarning, UnequalDivisorsWarning, UnequalRatesWarning
+from mechanisms.adapters.pytorch.opacus_claims import (
+    NotPoissonWarning,
+    UnequalDivisorsWarning,
+    UnequalRatesWarning,
+    unequal,
+)
 from mechanisms.adapters.pytorch.record_gradients import one_record
 from mechanisms.adapters.trial_seeds import trial_seeds
 
@@ -403,6 +409,16 @@ def test_a_dataset_of_whole_batches_is_warned_about(deltas):
         claim = torch_training(train).claim(UNLIKE, deltas=deltas)
     assert seen[0].filename == __file__
     assert "multiple of the batch" in claim.source
+
+
+def test_outside_of_tests_a_pair_is_warned_about_once(monkeypatch):
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    said = "Opacus samples at 1/len(loader)"
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for rates in ((0.21, 0.22), (0.21, 0.22), (0.21, 0.23)):
+            assert said in unequal(rates, stacklevel=1), "the claim's source says it each time"
+    assert [said in str(one.message) for one in found] == [True, True]
 
 
 def test_loaders_of_one_length_need_no_warning(recwarn):

@@ -102,6 +102,7 @@ def test_the_sum_along_the_gradients_has_its_exact_law(collapsed):
         assert_has_law(sample, functools.partial(exact, rate=0.32))
 
 
+@pytest.mark.long
 def test_tables_and_dense_arrays_give_the_same_output():
     step = one_round(normalise_by="realised_batch", rate=0.5, clip=0.5, noise_multiplier=0.8)
     table = worst_case_pair(records=40, dimension=20, clip=0.5).with_record
@@ -109,6 +110,7 @@ def test_tables_and_dense_arrays_give_the_same_output():
     np.testing.assert_allclose(found, dense, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_many_groups_are_summed_as_few_are():
     rows = np.random.default_rng(0).normal(size=(30, 3))
     table = GradientTable(rows=rows, counts=(1, 2, 3) * 10, dimension=5)

@@ -103,6 +103,7 @@ def test_the_final_weights_are_the_sum_of_the_updates():
     )
 
 
+@pytest.mark.long
 def test_an_epoch_draws_its_own_order_unless_told_to_keep_it():
     seen = {}
     for same in (False, True):
@@ -130,6 +131,7 @@ def test_a_query_reads_what_was_released_before():
     assert_has_law((out[:, 1] - expected).ravel(), stats.norm(scale=NOISE * CLIP).cdf)
 
 
+@pytest.mark.long
 def test_repeated_steps_are_independent_and_each_has_the_law_of_one():
     step = mechanisms.one_round(normalise_by="expected_batch", rate=0.5, clip=CLIP, noise_multiplier=NOISE)
     many = draw(mechanisms.repeated(step=step, times=4), PAIR.with_record)

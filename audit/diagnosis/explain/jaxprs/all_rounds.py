@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from audit.diagnosis.explain.findings import Finding, Kind
-from audit.diagnosis.explain.jaxprs.facts import Release
-from audit.diagnosis.explain.jaxprs.rounds import SLACK, by_round, cost, is_judged
+from audit.diagnosis.explain.jaxprs.rounds import SLACK, by_round, cost, is_judged, length
 from audit.diagnosis.explain.jaxprs.runs import Program, Run
 from audit.diagnosis.explain.places import frames_of, spelled
 
@@ -20,11 +19,14 @@ def dear_together(program: Program, runs: Sequence[Run], allowed: float | None) 
     [dong2022, Corollary 3.3]
     """
     for run in runs if allowed is not None and program.rounds > 1 else ():
+        if run.lockstep.meetings.together.apart:
+            continue
         rounds = list(by_round(program, run).values())
         releases = [release for own in rounds for release in own]
         if not all(map(is_judged, rounds)) or any(one.choosing or not one.exact for one in releases):
             continue
-        if _share_noise(rounds):
+        untold = [one for one in releases if not one.shares and (one.terms is None or one.terms.numbers is None)]
+        if any(one is not other and one.covering & other.covering for one in untold for other in releases):
             continue
         costs = [cost(own) for own in rounds]
         total = float(np.linalg.norm(costs))
@@ -32,25 +34,12 @@ def dear_together(program: Program, runs: Sequence[Run], allowed: float | None) 
             continue
         top = max(releases, key=lambda release: release.cost)
         at = top.draw if top.resized is None else top.resized.at
+        number = sum(length(program, own) for own in rounds)
+        meant = f" If the claim is meant for one round, state gaussian(mu={allowed:.4g}).compose({number})."
         says = (
-            f"The {len(rounds)} rounds cost mu = {total:.4g} together, but the claim allows {allowed:.4g} for all of "
+            f"The {number} rounds cost mu = {total:.4g} together, but the claim allows {allowed:.4g} for all of "
             f"them: their noise, added at {spelled(top.at)} and drawn at {spelled(top.draw)}, would have to be "
-            f"{total / allowed:.4g} times as large. If the claim is meant for one round, state "
-            f"gaussian(mu={allowed:.4g}).compose({len(rounds)})."
+            f"{total / allowed:.4g} times as large.{meant if number == len(rounds) else ''}"
         )
         return [Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of([at, top.at, top.draw]), says=says)]
     return []
-
-
-def _share_noise(rounds: Sequence[Sequence[Release]]) -> bool:
-    """Whether one number of noise may cover two rounds: numbers are told apart, or else the draws that they came in."""
-    terms = [one.terms for own in rounds for one in own]
-    told = all(one is not None and one.numbers is not None for one in terms)
-
-    def covers(release: Release) -> set[int]:
-        if told and release.terms is not None:
-            return set(release.terms.numbers[release.terms.times != 0].tolist())
-        return set(release.covering)
-
-    each = [set().union(*map(covers, own)) for own in rounds]
-    return len(set().union(*each)) != sum(map(len, each))

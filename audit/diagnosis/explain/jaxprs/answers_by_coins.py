@@ -35,7 +35,9 @@ def by_coins(name: str, out: Value, ins: Sequence[Value]) -> bool:
     if (name in SUMS or name == "or") and records and all(value.random for value in ins) and out.tag is not None:
         # one of two answers is kept: that of the record, or the other one
         return not np.any(host(ins[0].b) * host(ins[1].b))
-    return name in FACTORS and bool(records) and any(map(_is_sign, coins))
+    # a number drawn from an interval that a choice picks, as in quantiles by the exponential mechanism
+    picked = any(value.picked for value in records) and bool(coins)
+    return name in FACTORS and bool(records) and (picked or any(map(_is_sign, coins)))
 
 
 def may_leave_noise_out(ins: Sequence[Value]) -> bool:

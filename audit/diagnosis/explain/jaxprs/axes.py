@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from audit.diagnosis.explain.jaxprs.value import Tag, Value, host, rounding
+from audit.diagnosis.explain.jaxprs.value import Tag, Value, has_rows, host, rounding
 
 SUMMING = frozenset(
     {"reduce_sum", "dot_general", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "argmax"}
@@ -118,6 +118,8 @@ def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any
         return _gathered(params, ins, a, b)
     place, value = tagged[0]
     tag = value.tag
+    if tag and value.sized and tag.axis == params.get("dimension") and all(has_rows(value, x, tag.axis) for x in ins):
+        return Tag(tag.axis, tag.slots.union(slot for (slot,) in _differing(a, b, tag.axis)))
     filled = not value.sized or (tag is not None and _fills_up(name, params, place, value, tag))
     if tag is None or tag.fold > 1 or not (filled or _in_line(name, params, value, a, b)):
         return None
@@ -129,12 +131,10 @@ def by_structure(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any
     if axis is None or axis >= np.ndim(a):
         return None
     slots = _slots(name, params, ins, place, tag, np.shape(a))
-    if _copies(name, ins) and params["dimension"] == axis:
-        slots |= {slot for (slot,) in _differing(a, b, axis) if slot >= np.shape(ins[0].b)[axis]}
     for mask in _masks(ins, np.shape(a)):
         slots |= {slot for (slot,) in _differing(mask.a, mask.b, axis)}
-    others = [other.tag for _, other in tagged[1:] if other.tag is not None and other.tag.axis == axis]
-    return Tag(axis, slots.union(*(other.slots for other in others)))
+    others = [(at, other.tag) for at, other in tagged[1:] if other.tag is not None and other.tag.axis == axis]
+    return Tag(axis, slots.union(*(_slots(name, params, ins, at, other, np.shape(a)) for at, other in others)))
 
 
 def by_fold(name: str, params: dict[str, Any], ins: Sequence[Value], a: Any, b: Any) -> Tag | None:

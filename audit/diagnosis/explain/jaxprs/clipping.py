@@ -105,6 +105,9 @@ def wrongly_measured(
     Where a helper measures all that it is given, it is the line that gives it a part. ``code`` runs the user's Python
     once more.
     """
+    if any(release.doubled is not None for release in releases):
+        # rows that stand there twice are clipped twice, and each is measured as a whole
+        return None
     # one sum may be released twice
     weights = list(dict.fromkeys(weight for release in releases for weight in release.weights))
     numbers = weights[0].numbers if weights else ()

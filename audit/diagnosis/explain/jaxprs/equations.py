@@ -34,7 +34,7 @@ CALLBACKS = frozenset({"pure_callback", "io_callback", "ffi_call", "custom_call"
 LOOPS = frozenset({"scan", "while"})
 ON_DEVICES = frozenset({"shard_map", "xla_pmap"})
 DERIVE_KEYS = frozenset({"random_fold_in", "random_split"})
-COMPARISONS = frozenset({"lt", "le", "gt", "ge"})
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "lt_to", "le_to"})
 COUNTERS = frozenset({"philox"})
 """Functions of ours that make independent bits of a key and of counters."""
 INDEPENDENT = frozenset(

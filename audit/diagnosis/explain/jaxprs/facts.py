@@ -25,6 +25,10 @@ class Leak:
     """Where the function that stands there first read them."""
     muted: Place | None = None
     """Where noise that was to cover them was multiplied by zero."""
+    choice: Place | None = None
+    """Where they became a choice."""
+    picked: bool = False
+    """Whether the release says which of them to take."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +81,8 @@ class Gain:
 
     since: object
     times: float = 1.0
+    made: object = dataclasses.field(default_factory=object)
+    """That equation with what it read: the same where it stands twice."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -176,6 +182,8 @@ class Release:
     """Draws that went into what it covers."""
     carried: Place | None = None
     joined_again: bool = False
+    shares: tuple[Release, ...] = ()
+    """Releases of which this is the joint law, since their noise shares random numbers."""
     output: str = ""
     """Where it stands in the output of the program, if it does."""
     linear: bool = False
@@ -188,7 +196,7 @@ class Release:
 
     def is_given_again(self, noise: Terms | None, gain: Gain) -> bool:
         """Whether the key of its noise gives the same numbers once more, for what it covers times a number."""
-        if self.terms is None or noise is None or self.terms.numbers is None or gain.since is not self.gain.since:
+        if self.terms is None or noise is None or self.terms.numbers is None or gain.made != self.gain.made:
             return False
         return np.array_equal(self.terms.numbers, noise.numbers)
 
@@ -201,6 +209,13 @@ class Release:
     def cost(self) -> float:
         """Length of the difference in units of the noise: one over the multiplier."""
         return float(np.sqrt(apart(self.moved, self.variance, self.blocks)))
+
+    @property
+    def epsilon(self) -> float:
+        """What it costs if its noise is Laplace noise and everything is told that it covers."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            each = np.abs(self.moved) / np.sqrt(self.variance / 2)
+        return float(np.sum(np.nan_to_num(each, posinf=np.inf)))
 
     @property
     def cost_apart(self) -> float:

@@ -20,10 +20,12 @@ from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Finding, Kind, resized
 from audit.diagnosis.explain.jaxprs.clipping import GROWN, SCALES, clipped_alone
 from audit.diagnosis.explain.jaxprs.record_shares import Company, grows, suspects, uncovered
-from audit.diagnosis.explain.jaxprs.rounds import too_little_noise
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, run_once
-from audit.diagnosis.explain.sentences import after_sum
+from audit.diagnosis.explain.jaxprs.too_little import too_little_noise
+from audit.diagnosis.explain.places import spelled
+from audit.diagnosis.explain.sentences import after_sum, led
 from audit.trials.threefry import fold_in
+from mechanisms.adapters.joining_rate import LARGEST_UNIFORM
 
 DRAWN = 3
 """Times that each look is taken where batches are drawn."""
@@ -95,6 +97,8 @@ NEAR = 0.1
 """Relative error of a length that is near enough."""
 MOST_KEYS = 12
 """Runs until one has the record in its first round."""
+EITHER_WAY = ((0.0, LARGEST_UNIFORM), (LARGEST_UNIFORM, 0.0))
+"""Numbers that take the record and leave others out, or the other way round: for it, and for them."""
 TRIES = 4
 """Sizes of the record that are tried for each length."""
 
@@ -112,6 +116,24 @@ def cut_too_late(program: Program, key: jax.Array, runs: Sequence[Run], stated: 
     for scale, run in _runs(program, fold_in(key, known[0]), known[1], stated.clip):
         for told in too_little_noise(program, [run], stated):
             return [dataclasses.replace(told, says=f"{told.says} The record was {resized(scale)} to see this.")]
+    return []
+
+
+def alone_in_its_batch(program: Program, key: jax.Array, runs: Sequence[Run], stated: Stated) -> list[Finding]:
+    """That noise is too little for a record without others, where batches are divided by the number of records in them.
+
+    Only of Poisson batches, any of which may hold nobody else.
+    """
+    at = next((run.lockstep.divided for run in runs if run.lockstep.divided is not None), None)
+    if at is None or stated.rate is None:
+        return []
+    for own, others in EITHER_WAY:
+        run = run_once(program, key, share=own, rest=others)
+        forced = run.lockstep.forced
+        for told in too_little_noise(program, [run], stated) if forced is not None and forced.draws else ():
+            why = f"{spelled(at)} divides by the number of records in the batch, before the noise is added"
+            says = f"{told.says} The record is alone in its batch there: {why}."
+            return [led(dataclasses.replace(told, says=says), at)]
     return []
 
 

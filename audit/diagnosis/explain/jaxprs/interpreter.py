@@ -84,6 +84,8 @@ class Lockstep:
         """Where a coin chooses between a release and data without noise."""
         self.rounded: Place | None = None
         """Where a sum over records changes by less than its rounding."""
+        self.divided: Place | None = None
+        """Where something is divided by the number of records in a drawn batch."""
         self.lined_up: Place | None = None
         """Where side a got rows in another order than its program has them, so that they stand like side b's."""
         self.keys = Keys(find=self.find)
@@ -229,6 +231,8 @@ class Lockstep:
         )
         if out.a is not a and (name in FILLING or (name == "slice" and out.values)):
             self.lined_up = self.lined_up or place
+        if name == "div" and ins[1].differs and ins[1].random and ins[1].tag is None and not ins[1].values:
+            self.divided = self.divided or place
         if any(value.tag is not None for value in ins):
             self._met_records.update(value.fixed.nearest for value in ins if value.fixed is not None)
         if out.fixed_noise is not None and out.fixed_noise[1].nearest in self._met_records:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 import math
@@ -14,12 +13,11 @@ from scipy import sparse
 
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.facts import Open, Release
-from audit.diagnosis.explain.jaxprs.noise import MOVES, SAME, SUMS, terms_after
-from audit.diagnosis.explain.jaxprs.seen_rows import Source, noise_of, seen_rows, touched
-from audit.diagnosis.explain.jaxprs.value import Value, host
+from audit.diagnosis.explain.jaxprs.noise import LINEAR, SAME, SUMS, carried
+from audit.diagnosis.explain.jaxprs.seen_rows import Source, joint_law, noise_of, seen_rows, shared_by, touched
+from audit.diagnosis.explain.jaxprs.value import Value
 from mechanisms.adapters.noise_terms import MOST_TERMS, Terms, independent, least_change, side_by_side
 
-LINEAR = SUMS | MOVES | SAME | {"neg", "mul", "div", "cumsum", "dot_general"}
 KEEPS = SUMS | SAME | {"neg", "mul", "div"}
 AS_THEY_ARE = 1 - 1e-6
 """Share of what releases cost one by one from which on their sum hides nothing of them."""
@@ -27,7 +25,12 @@ SLACK = 0.02
 """Share by which what noise covers may cost more than two noises would."""
 CANCELS = 1.02
 """Times what coordinates would cost apart from which on their noise is told to cancel along the record."""
+ROUNDED = 1e-6
+"""Share of what all records move by which what one of them moves may be rounded."""
 UNTOLD = "it is seen only in sums with others, in more ways than are followed"
+BARE = "random numbers that it shares with others do not cover all that is seen of them"
+UNCOUNTED = "its noise shares random numbers with others, and what they cost together is not followed"
+LATER = "more records were added to it after it was seen, and then more noise, which is not followed"
 UNSEEN = "the replay was broken off before anybody saw it"
 
 
@@ -47,15 +50,22 @@ class Together:
     """Those of which one is chosen, each with the other."""
     _sums: dict[bytes, Terms] = dataclasses.field(default_factory=dict)
     """What is seen of the others, row by row."""
-    _passed: list[tuple[np.ndarray, Finding]] = dataclasses.field(default_factory=list)
+    _passed: list[tuple[np.ndarray, Release, Finding]] = dataclasses.field(default_factory=list)
+    adds_up: bool = False
+    """Whether the claim says what all rounds may cost together."""
+    apart: set[Release] = dataclasses.field(default_factory=set)
+    """Releases that are told one by one: of their noise it was said that it serves twice, or one alone is seen."""
 
-    def opened(self, shape: tuple[int, ...], release: Release | None, variance: Any, terms: Terms | None) -> Open:
+    def opened(
+        self, shape: tuple[int, ...], variance: Any, *, of: Release | Terms | None, draws: frozenset[int] = frozenset()
+    ) -> Open:
         """Coordinates that nobody has seen yet; so many that they are not followed are told as they are."""
         size, first = math.prod(shape), self._known.size
+        release, terms = (of, None) if isinstance(of, Release) else (None, of)
         releases = () if release is None else (release,)
         if size > MOST_TERMS:
             return Open(releases, None)
-        self.sources.append(Source(release, np.broadcast_to(variance, shape), terms, first))
+        self.sources.append(Source(release, np.broadcast_to(variance, shape), terms, first, draws))
         self._known, self._for_certain = np.pad([self._known, self._for_certain], ((0, 0), (0, size)))
         return Open(releases, independent(first, shape, 1.0))
 
@@ -73,7 +83,7 @@ class Together:
         if name == "select_n":
             among = self._chosen([value.open for value in ins[1:]])
         if any(part is not None for part in parts):
-            found = _carried(name, params, primitive, ins, parts, which, np.shape(out.a))
+            found = carried(name, params, primitive, ins, parts, which, np.shape(out.a))
             if found is None:
                 for place, part in enumerate(parts):
                     self._see(part, chosen=name == "select_n" and place > 0)
@@ -101,11 +111,13 @@ class Together:
             self._see(part)
         return Open(tuple(dict.fromkeys(own for one in opened for own in one.releases)), found) if opened else None
 
-    def without_later_noise(self, opened: Open | None) -> Open | None:
-        """Releases alone: noise that was added to them now covers another."""
-        if opened is None or opened.coordinates is None:
+    def without_later_noise(self, opened: Open | None, covers: Open | None) -> Open | None:
+        """Releases without the noise that was added to those which cover another now."""
+        if opened is None or opened.coordinates is None or covers is None or covers.coordinates is None:
             return opened
-        numbers = opened.coordinates.numbers
+        numbers = np.where(
+            np.isin(opened.coordinates.numbers, covers.coordinates.numbers), opened.coordinates.numbers, -1
+        )
         gone = np.zeros(numbers.shape, bool)
         for source in self.sources:
             if source.release is None:
@@ -131,13 +143,20 @@ class Together:
     def passed(self, opened: Open, finding: Finding) -> None:
         """What is to be said if somebody sees a release as it was before more records were added to it."""
         if opened.coordinates is not None:
-            self._passed.append((opened.coordinates.numbers.ravel(), finding))
+            self._passed.append((opened.coordinates.numbers.ravel(), opened.releases[0], finding))
 
     def seen_too_early(self) -> list[Finding]:
         """Of releases that were seen before all of their records were added."""
         rows = self._settled()
         seen = self._known | (np.diff(rows.tocsc().indptr) > 0)
-        return [finding for numbers, finding in self._passed if np.any(seen[numbers])]
+        early = [(release, finding) for numbers, release, finding in self._passed if np.any(seen[numbers])]
+        latest = {source.release: source for source in self.sources}
+        noise = [source for source in self.sources if source.release is None]
+        for release in dict.fromkeys(release for release, _ in early):
+            own = touched(rows, [latest[release]])
+            if own.any() and not (np.any(self._known[latest[release].places]) or np.any(own & ~touched(rows, noise))):
+                release.unknown = release.unknown or LATER
+        return [finding for release, finding in early if release.unknown != LATER]
 
     def _unseen(self, coordinates: Terms | None) -> Terms | None:
         if coordinates is None or not self._known.any():
@@ -177,30 +196,41 @@ class Together:
                     instead[these[(these == those) & (these >= 0) & (these < sizes[0])]] = True
             instead &= ~(self._for_certain[first] | self._for_certain[second])
             if np.all(instead | ~(seen[first] & seen[second])):
+                self.apart.update((one, other) if instead.any() else ())
                 return True
-        return self._covered(rows, pair)
+        return self._covered(rows, pair, dear=self.adds_up)
 
-    def _covered(self, rows: Any, pair: Sequence[Source]) -> bool:
-        """Whether shared noise covers all that is seen, and that costs no more than with two noises."""
+    def serves_again(self, draws: Sequence[int]) -> bool:
+        """Whether noise that two draws gave alike serves different releases, and covers all that is seen of them."""
+        serving = [[one for one in self.sources if draw in one.draws] for draw in draws]
+        rows, pair = self._settled(), [*serving[0], *serving[1]]
+        if self.broken_off or not all(serving) or len(set(pair)) < len(pair):
+            return False
+        if np.any(touched(rows, serving[0]) & touched(rows, serving[1])):
+            # both are in one sum, as shares of one noise
+            return False
+        one, other = (np.concatenate([source.numbers for source in own]) for own in serving)
+        return bool(np.isin(one, other).any()) and self._covered(rows, pair, dear=True)
+
+    def uncovered(self, releases: Sequence[Release]) -> list[tuple[Release, Release]]:
+        """The first and the last of releases that share noise which does not cover all that is seen of them."""
+        bare = [one for one in self.charged(releases) if one.unknown == BARE]
+        return [(bare[0], bare[-1])] if len(bare) > 1 else []
+
+    def _covered(self, rows: Any, pair: Sequence[Source], *, dear: bool) -> bool:
+        """Whether shared noise covers all that is seen; unless it may be ``dear``, at no more than own noise would."""
         groups = self._groups(rows)
         group = {groups[self.sources.index(source)] for source in pair}
+        if len(group) > 1:
+            return False
         sources = [source for source, own in zip(self.sources, groups, strict=True) if {own} == group]
-        if not sources:
-            return False
-        both = seen_rows(rows, sources, [self._known[source.places] for source in sources])
-        noise, releases = noise_of(both, sources), [source.release for source in sources if source.release is not None]
-        if noise is None or not all(np.all(np.isfinite(one.moved)) for one in releases):
-            return False
-        matrix = noise.over(1 + int(np.max(noise.numbers, initial=0)))
-        moved, taken = np.zeros((2, rows.shape[1]))
-        for source in sources:
-            if source.release is not None:
-                moved[source.places], taken[source.places] = source.release.moved.ravel(), source.release.taken.ravel()
-        least, reached = least_change(matrix, both @ moved), least_change(matrix, both @ taken)
-        apart = math.sqrt(sum(one.cost**2 for one in releases))
-        if least is None or reached is None:
-            return False
-        return math.isfinite(reached) and least <= (1 + SLACK) * apart
+        law = joint_law(rows, sources, [self._known[source.places] for source in sources])
+        costs = [None] if law is None else [least_change(law[0], moved) for moved in law[1].T]
+        record, records, whatever = (math.inf if cost is None else cost for cost in (*costs, None, None)[:3])
+        cheap = record <= (1 + SLACK) * math.sqrt(sum(one.cost**2 for one in _releases(sources)))
+        # sums that one draw covers may be the same by their lines, others only on this pair
+        drawn_once = bool(pair[0].draws & pair[-1].draws)
+        return (cheap and drawn_once and math.isfinite(records)) or ((cheap or dear) and math.isfinite(whatever))
 
     def _see(self, coordinates: Terms | None, *, chosen: bool = False) -> None:
         if coordinates is not None:
@@ -232,54 +262,90 @@ class Together:
                 return rows[np.flatnonzero(number > 1)]
             self._known[rows.indices[rows.indptr[single]]] = True
 
-    def charged(self, releases: Sequence[Release]) -> list[Release]:
-        """What is known of each release costs, in their order."""
+    def charged(self, releases: Sequence[Release], *, apart: bool = False) -> list[Release]:
+        """What is known of each release costs, in their order; those whose noise shares numbers cost as one.
+
+        Told ``apart``, no noise shares any.
+        """
         place = {id(release): number for number, release in enumerate(releases)}
         rows, charges = self._settled(), dict(enumerate(releases))
         groups: dict[int, list[Source]] = {}
-        for source, group in zip(self.sources, self._groups(rows), strict=True):
+        for source, group in zip(self.sources, self._groups(rows, apart=apart), strict=True):
             groups.setdefault(group, []).append(source)
         for sources in groups.values():
-            own = [source.release for source in sources if source.release is not None]
-            seen = [self._known[source.places] for source in sources]
+            own, seen = _releases(sources), [self._known[source.places] for source in sources]
             mine = rows[np.flatnonzero(touched(rows, sources))] if rows.shape[0] else rows
-            if not own or (len(sources) == 1 and seen[0].all()):
+            shared = not apart and self._shared(sources)
+            if not own or not (shared or len(sources) > 1 or not seen[0].all()):
                 continue
             if not (mine.shape[0] or any(part.any() for part in seen)):
-                if self.broken_off:
-                    told = {place[id(one)]: dataclasses.replace(one, unknown=one.unknown or UNSEEN) for one in own}
-                    charges.update(told)
+                for one in own:
+                    if self.broken_off:
+                        charges[place[id(one)]] = dataclasses.replace(one, unknown=one.unknown or UNSEEN)
+                    else:
+                        charges.pop(place[id(one)])
                 continue
             for number in (place[id(release)] for release in own):
                 charges.pop(number)
-            charges.update((place[id(one)], told) for one, told in self._joint(mine, sources, seen))
+            joint = self._as_one if shared else self._joint
+            charges.update((place[id(one)], told) for one, told in joint(mine, sources, seen))
         return [charges[number] for number in sorted(charges)]
 
-    def _groups(self, rows: Any) -> list[int]:
-        """Sources that are seen in one sum are of one group, and releases that share numbers of noise."""
+    def _shared(self, sources: Sequence[Source]) -> bool:
+        """Whether a number of noise stands in two coordinates, of several sources or of one without its blocks."""
+        left = [source for source in sources if source.release not in self.apart]
+        single = [source.release for source in left if source.release is not None]
+        if any(one.terms is not None and not one.blocks and not one.terms.plain for one in single):
+            return True
+        shared = shared_by(left)
+        return bool(shared.nnz > np.count_nonzero(shared.diagonal()))
+
+    def _groups(self, rows: Any, *, apart: bool = False) -> list[int]:
+        """Sources that are seen in one sum are of one group, and those that share numbers of noise."""
         if len(self.sources) < 2:
             return [0] * len(self.sources)
         sizes = [source.own_variance.size for source in self.sources]
         member = sparse.csr_matrix(
             (np.ones(sum(sizes)), (np.arange(sum(sizes)), np.repeat(np.arange(len(sizes)), sizes)))
         )
-        meets = sparse.vstack([abs(rows) @ member, self._shared_numbers()]).tocsr()
-        return list(sparse.csgraph.connected_components(meets.T @ meets, directed=False)[1])
+        meets = (abs(rows) @ member).tocsr()
+        both = meets.T @ meets + self._of_one_release()
+        if not apart:
+            once = sparse.diags([float(source.release not in self.apart) for source in self.sources])
+            both = both + once @ shared_by(self.sources) @ once
+        return list(sparse.csgraph.connected_components(both, directed=False)[1])
 
-    def _shared_numbers(self) -> Any:
-        """Numbers of noise by the sources that they stand in, if they are in several that the record moves."""
-        latest = {one.release: place for place, one in enumerate(self.sources) if one.release is not None}
-        draws = collections.Counter(draw for one in latest for draw in one.covering)
-        found = {
-            place: np.unique(one.terms.numbers[one.terms.times != 0])
-            for one, place in latest.items()
-            if one.terms is not None and one.cost and any(draws[draw] > 1 for draw in one.covering)
-        }
-        if len(found) < 2:
-            return sparse.csr_matrix((0, len(self.sources)))
-        numbers, rows = np.unique(np.concatenate(list(found.values())), return_inverse=True)
-        columns = np.repeat(list(found), [own.size for own in found.values()])
-        return sparse.csr_matrix((np.ones(rows.size), (rows, columns)), (numbers.size, len(self.sources)))
+    def _of_one_release(self) -> Any:
+        """Which sources are one release, as it was before and after more records were added to it."""
+        first = {id(source.release or source): place for place, source in enumerate(reversed(self.sources))}
+        last = len(self.sources) - 1
+        places = [last - first[id(source.release or source)] for source in self.sources]
+        ones = np.ones(len(places))
+        return sparse.csr_matrix((ones, (np.arange(len(places)), places)), (len(places), len(places)))
+
+    def _as_one(
+        self, rows: Any, sources: Sequence[Source], seen: Sequence[np.ndarray]
+    ) -> list[tuple[Release, Release]]:
+        """What releases cost whose noise shares numbers: as much as the least change of these that moves all as far."""
+        releases = _releases(
+            [one for one, own in zip(sources, seen, strict=True) if own.any() or touched(rows, [one]).any()]
+        )
+        law, top = joint_law(rows, sources, seen), max(releases, key=lambda one: one.cost)
+        cost = (
+            None if law is None else least_change(law[0], law[1][:, 0], ROUNDED * float(np.linalg.norm(law[1][:, 1])))
+        )
+        if law is None or cost is None or math.isinf(cost):
+            why = BARE if cost else UNCOUNTED
+            return [(one, dataclasses.replace(one, unknown=one.unknown or why)) for one in releases]
+        moved = law[1][:, 0].reshape(top.moved.shape if len(sources) == 1 and seen[0].all() else -1)
+        variance = np.asarray(law[0].multiply(law[0]).sum(axis=1)).reshape(moved.shape)
+        if cost:
+            # told in its own units, with all the noise that covers it
+            variance = np.full(moved.shape, np.sum(np.square(moved)) / cost**2)
+        changed: dict[str, Any] = {"moved": moved, "variance": variance, "blocks": (), "shares": tuple(releases)}
+        changed["unknown"] = next((one.unknown for one in releases if one.unknown), None)
+        changed["exact"] = all(one.exact for one in releases)
+        return [(top, dataclasses.replace(top, round=releases[0].round, **changed))]
 
     def _joint(self, rows: Any, sources: Sequence[Source], seen: Sequence[np.ndarray]) -> list[tuple[Release, Release]]:
         """What several releases cost that are seen in sums: each its share.
@@ -287,17 +353,18 @@ class Together:
         A sum over rounds hides nothing of them where each moves it in the same direction; one of parts of a batch, each
         with a part of the noise, costs what its only part with the record would under all of that noise.
         """
-        releases = [source.release for source in sources if source.release is not None]
+        releases = _releases(sources)
+        first = {source.release: source.first for source in sources}
         moving = [one for one in releases if one.cost > 0] or releases[-1:]
         both = seen_rows(rows, sources, seen)
-        terms = noise_of(both, sources)
+        noise = noise_of(both, sources)
+        terms = None if noise is None else Terms.of_matrix(noise)
         blocks = None if terms is None else () if terms.plain else terms.covariance()
         if terms is None or blocks is None or not all(np.all(np.isfinite(one.moved)) for one in releases):
             return [(one, dataclasses.replace(one, unknown=one.unknown or UNTOLD)) for one in moving]
 
         def seen_move(release: Release, by: np.ndarray) -> np.ndarray:
-            first = next(source.first for source in sources if source.release is release)
-            return both[:, first : first + by.size] @ by.ravel()
+            return both[:, first[release] : first[release] + by.size] @ by.ravel()
 
         unknown = next((one.unknown for one in releases if one.unknown), None)
         changed: dict[str, Any] = {"exact": all(one.exact for one in releases), "unknown": unknown}
@@ -326,38 +393,5 @@ class Together:
         return told
 
 
-def _carried(
-    name: str,
-    params: dict[str, Any],
-    primitive: Any,
-    ins: Sequence[Value],
-    parts: Sequence[Terms | None],
-    which: int,
-    shape: tuple[int, ...],
-) -> Terms | None:
-    """The coordinates of a result, or None where it is no linear map of what is open that constants tell."""
-    constant = [not value.data and not value.random for value in ins]
-    places = [place for place, part in enumerate(parts) if part is not None]
-    if name == "cumsum":
-        part = parts[0]
-        return None if part is None else part.cumulated(params["axis"], reverse=params["reverse"])
-    if name == "dot_general":
-        return _weighed(params, ins, parts) if len(places) == 1 and constant[1 - places[0]] else None
-    if name in ("mul", "div") and not (len(places) == 1 and constant[1 - places[0]]):
-        return None
-    numbers = [place for place, value in enumerate(ins) if not np.issubdtype(host(value.a).dtype, np.floating)]
-    if name not in LINEAR or not all(constant[place] for place in numbers):
-        return None
-    return terms_after(name, params, primitive, ins, parts, which, shape)
-
-
-def _weighed(params: dict[str, Any], ins: Sequence[Value], parts: Sequence[Terms | None]) -> Terms | None:
-    """A sum along one axis whose terms are multiplied by a row of constants."""
-    (place,) = (place for place, part in enumerate(parts) if part is not None)
-    part, row = parts[place], host(ins[1 - place].a).astype(np.float64)
-    contracting, batch = params["dimension_numbers"]
-    if part is None or row.ndim != 1 or batch[0] or len(contracting[0]) != 1:
-        return None
-    (axis,) = contracting[place]
-    weighed = part.scaled(np.expand_dims(row, [k for k in range(part.times.ndim - 1) if k != axis]))
-    return None if weighed is None else weighed.summed([axis])
+def _releases(sources: Sequence[Source]) -> list[Release]:
+    return list(dict.fromkeys(source.release for source in sources if source.release is not None))

@@ -18,6 +18,7 @@ from audit.diagnosis.explain.jaxprs.key_pairs import Pair, used_twice
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.value import Value, host
 from audit.diagnosis.explain.places import Frame, Place
+from audit.diagnosis.explain.sentences import too_few_numbers
 from mechanisms.adapters.noise_terms import Terms, independent
 
 MOST_KEYS = 2**16
@@ -44,6 +45,7 @@ class Use:
     """What a library's function drew, on the smaller side."""
 
 
+UNCOVERED = "whoever sees all that is released takes the noise away from what the record moves"
 BOTH = "the key is both drawn from and split"
 
 
@@ -159,6 +161,7 @@ class Keys:
             shared = [words for words, numbers in uses if all(own.intersection(numbers) for own in covers)]
             if not shared or not all(self._follows(words, told) for words in shared):
                 self._tell(pair, shared[0] if shared else None, told, hands)
+            seen.apart.update((one, other))
         for finding, how, covering in self._too_few:
             again = ((words, sorted(covering.intersection(own))) for words, own in self._uses.items())
             words, numbers = next((one for one in again if len(one[1]) > 1), (None, []))
@@ -177,8 +180,9 @@ class Keys:
             kept = choosing.intersection(numbers) and covering.isdisjoint(numbers) and _drawn_again(one, other)
             if rounds is None and (one == other or choosing.issuperset(numbers) or kept):
                 continue
-            if _is_one_release(numbers, releases):
+            if _is_one_release(numbers, releases) or (_drawn_again(one, other) and seen.serves_again(numbers)):
                 continue
+            seen.apart.update(release for release in releases if not release.covering.isdisjoint(numbers))
             how = "" if rounds is None else f"for the batches of rounds {rounds[0]} and {rounds[1]}"
             if one.path != other.path and one.path and other.path:
                 how = f"steps {_step(one.path)} and {_step(other.path)} of a loop"
@@ -187,6 +191,8 @@ class Keys:
                 chooses = one.chooses, other.chooses
                 pair = Pair(first=one.at, second=other.at, how=how, copied=copied, chooses=chooses)
                 self.find(used_twice(self._with_derivations(pair, words), hands))
+        for one, other in seen.uncovered(releases):
+            self.find(too_few_numbers(first=one.draw, second=other.at, how=UNCOVERED, shared=other.at))
 
     def _tell(self, pair: Pair, words: bytes | None, told: set[bytes], hands: Callable[[], Hands]) -> None:
         """Say that a key served twice; all that follows from it is said with that."""

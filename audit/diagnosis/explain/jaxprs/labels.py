@@ -11,6 +11,7 @@ import numpy as np
 
 from audit.diagnosis.explain.jaxprs import axes
 from audit.diagnosis.explain.jaxprs.answers_by_coins import by_coins
+from audit.diagnosis.explain.jaxprs.equations import COMPARISONS
 from audit.diagnosis.explain.jaxprs.facts import Idle, Leak, Mixed, Origin
 from audit.diagnosis.explain.jaxprs.key_words import is_key
 from audit.diagnosis.explain.jaxprs.noise import SUMS
@@ -26,7 +27,8 @@ NONLINEAR = frozenset(
     | {"tanh", "logistic", "sign", "clamp", "sort", "abs", "reduce_max", "reduce_min"}
 )
 MULTIPLYING = PRODUCTS - {"select_n"}
-BOUNDS = NONLINEAR | {"lt", "le", "gt", "ge", "eq", "ne", "reduce_or", "reduce_and", "argmax", "argmin", "is_finite"}
+CHOOSING = COMPARISONS | {"eq", "ne", "argmax", "argmin", "sort"}
+BOUNDS = NONLINEAR | CHOOSING | {"reduce_or", "reduce_and", "is_finite"}
 PICKING = frozenset({"gather", "dynamic_slice", "sort"})
 """Equations whose later operands only say where to look: their randomness is not added to what is picked."""
 
@@ -60,6 +62,9 @@ def labelled(
 
     ``derived`` says that differentiation made the equation: what a gradient multiplies by is no clipping factor.
     """
+    spread = ins[0].spread if ins else None
+    if spread is not None and np.shape(a) == np.shape(b) == np.shape(spread.a) and name in (*PARTING, "squeeze"):
+        return spread
     if name == "concatenate":
         # ``jnp.pad`` puts nothing in front
         ins = [value for value in ins if np.size(value.a) or np.size(value.b)] or ins
@@ -121,13 +126,14 @@ def labelled(
     if out.differs and out.tag is None:
         out.since = known(differing, "since") or at
     out.alone = _alone(name, params, ins) if tag is None else None
+    out.spread = _spread(name, out, ins, differing)
     weigh(name, params, out, ins, at, derived)
     _sum_over_records(name, out, ins, differing, at)
     if out.differs:
         _differences(name, out, ins, differing, others, at, counts)
     out.noise = _is_noise(name, out, ins, which)
     out.blurred = out.blurred or by_coins(name, out, ins)
-    out.gain = gain_after(name, params, out, ins)
+    out.gain = gain_after(name, params, out, ins, which)
     return out
 
 
@@ -144,6 +150,13 @@ def _is_among(key: Any, keys: Value) -> bool:
     assert keys.tag is not None
     rows = np.moveaxis(host(keys.a), keys.tag.axis, 0)
     return bool((rows.reshape(len(rows), -1) == host(key).reshape(1, -1)).all(axis=1).any())
+
+
+def _spread(name: str, out: Value, ins: Sequence[Value], differing: Sequence[Value]) -> Value | None:
+    """What was given to each record, or to one of them, as ``vmap`` does with a sum over all of them."""
+    if name == "broadcast_in_dim" and differing and ins[0].tag is None and out.tag is not None:
+        return ins[0]
+    return ins[0].spread if name in PARTING else None
 
 
 def _alone(name: str, params: dict[str, Any], ins: Sequence[Value]) -> int | None:
@@ -208,7 +221,8 @@ def _fixed(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
 def _hidden(name: str, out: Value, ins: Sequence[Value], at: Place) -> None:
     """Raw data of which a bound or a comparison leaves no difference, and where they meet what should not read them."""
     out.hidden = first(value.hidden for value in ins if value.tag is None and not value.differs)
-    if out.hidden is None and name in BOUNDS and out.tag is None and any(value.differs for value in ins):
+    bounds = name in BOUNDS or (name in PICKING and any(value.random for value in ins[1:]))
+    if out.hidden is None and bounds and out.tag is None and any(value.differs for value in ins):
         out.hidden = None if out.differs else at
     out.idle = known(ins, "idle")
     for value in ins:
@@ -271,11 +285,16 @@ def _differences(
         out.way = tuple(dict.fromkeys([*(place for value in sums for place in value.way), at]))
     calm = [value for value in ins if value.calm]
     out.leak = known(differing, "leak")
-    if out.leak is None and calm and sums and out.tag is None and name not in SIDE_BY_SIDE:
-        out.leak = Leak(at, _origin(sums[0]), _read(at, sums[:1]), sums[0].muted)
+    # rows that got noise, each of its own, are no raw data
+    raw = [value for value in sums if not value.blurred]
+    if out.leak is None and calm and raw and out.tag is None and name not in SIDE_BY_SIDE:
+        picked = name in PICKING and any(value.calm for value in ins[1:])
+        out.leak = Leak(at, _origin(raw[0]), _read(at, raw[:1]), raw[0].muted, known(raw, "choice"), picked=picked)
     if name in SUMS and len({value.released for value in sums if value.values and value.summed}) > 1:
         out.carried, out.joined_again = out.carried or at, True
     if out.tag is None:
+        chooses = name in CHOOSING and not jnp.issubdtype(out.a.dtype, jnp.inexact)
+        out.choice = known(differing, "choice") or (at if chooses else None)
         out.nonlinear = known(differing, "nonlinear")
         told = [value for value in sums if value.summed and value.values]
         if out.nonlinear is None and told and (name in NONLINEAR or (name in PRODUCTS and len(told) > 1)):
@@ -325,6 +344,8 @@ def _origin(value: Value) -> Origin:
 def _is_noise(name: str, out: Value, ins: Sequence[Value], which: int) -> bool:
     """Continuous randomness alone: a comparison ends it, and so does a record."""
     if not out.random or out.a.dtype == jnp.bool_ or is_key(out.a):
+        return False
+    if name in MULTIPLYING and any(value.picked for value in ins):
         return False
     if name == "random_bits":
         return not ins[0].values

@@ -38,7 +38,7 @@ def too_small_scale(program: Program, runs: Sequence[Run], epsilon: float | None
         says = (
             f"The record moves {what} at {spelled(origin)} by {moved:.4g}. The Laplace noise drawn at "
             f"{spelled(release.draw)} and added at {spelled(release.at)} has scale {scale:.4g}: epsilon "
-            f"{costs[top]:.4g}, but the claim allows {epsilon:.4g}, where {moved / epsilon:.4g} is due."
+            f"{costs[top]:.4g}, but the claim allows {epsilon:.4g}; a scale of {moved / epsilon:.4g} is due."
         )
         return [Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of([lead, release.at, release.draw]), says=says)]
     return []
@@ -51,9 +51,7 @@ def cost_in_all(runs: Sequence[Run]) -> float | None:
         releases = run.lockstep.meetings.releases
         if not releases or not all(_is_laplace(one) and one.covering <= run.lockstep.laplace for one in releases):
             return None
-        with np.errstate(divide="ignore", invalid="ignore"):
-            each = [np.abs(one.moved) / np.sqrt(one.variance / 2) for one in releases]
-        costs.append(float(sum(np.sum(np.nan_to_num(one, posinf=np.inf)) for one in each)))
+        costs.append(sum(one.epsilon for one in releases))
     return max(costs, default=None)
 
 

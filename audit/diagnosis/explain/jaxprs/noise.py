@@ -28,6 +28,7 @@ MOVES = SAME | frozenset(
     | {"optimization_barrier", "split", "dynamic_slice", "gather", "stack", "dynamic_update_slice", "scatter"}
     | {"select_n"}
 )
+LINEAR = SUMS | MOVES | {"neg", "mul", "div", "cumsum", "dot_general"}
 PLACES = {
     "select_n": slice(0, 1),
     "gather": slice(1, 2),
@@ -144,6 +145,43 @@ def _multiplied(noise: Terms, params: dict[str, Any], ins: Sequence[Value], plac
     numbers = np.unique(noise.numbers)
     found = Terms.of_matrix(sparse.csr_matrix(made.reshape(size, -1).T) @ noise.over(numbers.size, numbers))
     return None if found is None else Terms(numbers[found.numbers], found.times).reshaped(shape)
+
+
+def carried(
+    name: str,
+    params: dict[str, Any],
+    primitive: Any,
+    ins: Sequence[Value],
+    parts: Sequence[Terms | None],
+    which: int,
+    shape: tuple[int, ...],
+) -> Terms | None:
+    """A result as a map of what its operands carry, or None where it is no linear one that constants tell."""
+    constant = [not value.data and not value.random for value in ins]
+    places = [place for place, part in enumerate(parts) if part is not None]
+    if name == "cumsum":
+        part = parts[0]
+        return None if part is None else part.cumulated(params["axis"], reverse=params["reverse"])
+    if name == "dot_general":
+        return _weighed(params, ins, parts) if len(places) == 1 and constant[1 - places[0]] else None
+    if name in ("mul", "div") and not (len(places) == 1 and constant[1 - places[0]]):
+        return None
+    numbers = [place for place, value in enumerate(ins) if not np.issubdtype(host(value.a).dtype, np.floating)]
+    if name not in LINEAR or not all(constant[place] for place in numbers):
+        return None
+    return terms_after(name, params, primitive, ins, parts, which, shape)
+
+
+def _weighed(params: dict[str, Any], ins: Sequence[Value], parts: Sequence[Terms | None]) -> Terms | None:
+    """A sum along one axis whose terms are multiplied by a row of constants."""
+    (place,) = (place for place, part in enumerate(parts) if part is not None)
+    part, row = parts[place], host(ins[1 - place].a).astype(np.float64)
+    contracting, batch = params["dimension_numbers"]
+    if part is None or row.ndim != 1 or batch[0] or len(contracting[0]) != 1:
+        return None
+    (axis,) = contracting[place]
+    weighed = part.scaled(np.expand_dims(row, [k for k in range(part.times.ndim - 1) if k != axis]))
+    return None if weighed is None else weighed.summed([axis])
 
 
 def sources_after(

@@ -107,7 +107,8 @@ class Meetings:
             return out
         if name in SUMS and data and len(noisy) == 1 and np.shape(out.a) == np.shape(out.b):
             return self._release(out, data[0], noisy[0], path, minus=ins[1] if name == "sub" else None)
-        if data and not (name in PRODUCTS and name != "dot_general" and len(noisy) == 1):
+        # data times a release that got more noise, as weights do, are data that later noise covers
+        if data and not (name in PRODUCTS and name != "dot_general" and len(noisy) == 1 and noisy[0].open is None):
             out.noise, out.blurred = False, True
             return out
         differing = [value for value in data if value.differs]
@@ -124,9 +125,7 @@ class Meetings:
         )
         if out.variance is not None and not np.any(out.variance):
             # times zero: a constant, which covers nothing
-            zeros = [
-                value.at for value in ins if not value.noise and value.at is not None and not np.any(host(value.a))
-            ]
+            zeros = [one.at for one in ins if not one.noise and one.at is not None and not np.any(host(one.a))]
             out.noise, out.muted = False, zeros[0] if zeros else out.at
             return out
         out.guessed = any(value.guessed for value in noisy)
@@ -154,7 +153,7 @@ class Meetings:
             (own,) = fresh
             sign = -1.0 if name == "sub" and own is ins[1] else 1.0
             terms = None if own.terms is None else own.terms.scaled(np.full(np.shape(out.a), sign))
-            more = self.together.opened(np.shape(out.a), None, own.variance, terms)
+            more = self.together.opened(np.shape(out.a), own.variance, of=terms, draws=own.drawn)
             out.open = self.together.joined(out.open, more)
         return out
 
@@ -170,7 +169,7 @@ class Meetings:
     def _more_records(self, out: Value, ins: Sequence[Value]) -> Value | None:
         """More records are added where noise met the first ones: a sum that began as noise; None where it is none."""
         held, data = sorted(ins, key=lambda value: value.data)
-        if not held.calm or held.open is None or not data.data or data.noise or data.released:
+        if not held.calm or held.open is None or not data.data or data.noise or data.released or data.blurred:
             return None
         if held.at != out.at or np.shape(held.a) != np.shape(out.a) or not self.together.unseen(held.open):
             return None
@@ -187,7 +186,7 @@ class Meetings:
         if data.mixed is not None and data.differs:
             self._mixing(release, data.mixed)
         self.together.passed(held.open, changed_after_release(out.at or NOWHERE, data.origin or COUNT, self.readers))
-        opened = self.together.opened(np.shape(out.a), release, release.variance, None)
+        opened = self.together.opened(np.shape(out.a), release.variance, of=release)
         value = held.a if self.larger_alone else out.a
         return dataclasses.replace(held, a=value, b=value, open=opened)
 
@@ -211,7 +210,7 @@ class Meetings:
         )
         shape = np.shape(out.a)
         moved = np.broadcast_to(_difference(data), shape)
-        before = self.together.without_later_noise(out.open)
+        before = self.together.without_later_noise(out.open, noise.open)
         signed = [-part if one is minus else part for one, part in ((noise, drawn), (data, moved))]
         if (again := self._again(signed, data, noise, (*path, 1 + data.released))) is not None:
             opened = self.together.joined(before, again)
@@ -251,7 +250,7 @@ class Meetings:
         self._facts(release, data, noise, drawn)
         if without or (terms is None and drawn.size < moved.size):
             self._lacks(release, noise, without)
-        own = self.together.opened(shape, release, release.variance, None)
+        own = self.together.opened(shape, release.variance, of=release)
         self._added.append((signed, release, own))
         opened = self.together.joined(before, own)
         return Value(a=out.a, b=out.a, at=at, random=True, released=1 + data.released, open=opened, opaque=None)
@@ -310,11 +309,11 @@ class Meetings:
     def _lacks(self, release: Release, noise: Value, without: int) -> None:
         """Numbers of noise that stand in so many coordinates that some directions are left without."""
         numbers = release.moved.size - without if without else np.size(noise.a)
-        told = "one number" if numbers == 1 else f"{numbers} numbers"
-        how = f"{told} for {release.moved.size} coordinates"
+        how = f"{'one number' if numbers == 1 else f'{numbers} numbers'} for {release.moved.size} coordinates"
         at = noise.repeated or release.draw
         finding = too_few_numbers(first=release.draw, second=release.at, how=how, shared=at)
         self.too_few(finding, how, release.covering)
+        self.together.apart.add(release)
 
     def _mixing(self, release: Release, mixed: Mixed) -> None:
         noisy = next((one for one in self.releases if one.at == release.at and _covers(one, mixed.shape)), release)

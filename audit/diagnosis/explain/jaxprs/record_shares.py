@@ -129,6 +129,9 @@ def suspects(plain: Sequence[Release], apart: Sequence[Release]) -> list[tuple[B
     for one, other in zip(plain, apart, strict=True):
         if not (one.first and other.first and isinstance(other.bent, Bent)) or one.unknown or other.unknown:
             continue
+        if one.doubled is not None:
+            # rows that stand once more are others with the record
+            continue
         size = max(np.linalg.norm(one.moved), np.linalg.norm(other.moved))
         if np.isfinite(size) and np.linalg.norm(one.moved - other.moved) > CHANGED * size:
             found.append((other.bent, other.bends))

@@ -14,30 +14,38 @@ from audit.diagnosis.explain.findings import Covered, Explanation, Finding, Kind
 from audit.diagnosis.explain.jaxprs.all_rounds import dear_together
 from audit.diagnosis.explain.jaxprs.bare_answers import on_one_side
 from audit.diagnosis.explain.jaxprs.clipping import SCALES, unbounded_releases
+from audit.diagnosis.explain.jaxprs.drawn_once import ONCE
 from audit.diagnosis.explain.jaxprs.equations import CannotFollowError
 from audit.diagnosis.explain.jaxprs.facts import Idle
 from audit.diagnosis.explain.jaxprs.few_answers import CHOSEN, COVERED_BY_CHOICE, same_answers
-from audit.diagnosis.explain.jaxprs.further_looks import clipped_together, cut_too_late, looked_again
+from audit.diagnosis.explain.jaxprs.further_looks import (
+    EITHER_WAY,
+    alone_in_its_batch,
+    clipped_together,
+    cut_too_late,
+    looked_again,
+)
 from audit.diagnosis.explain.jaxprs.joint_law import not_drawn_one_by_one
+from audit.diagnosis.explain.jaxprs.joint_releases import BARE, LATER, UNCOUNTED
 from audit.diagnosis.explain.jaxprs.laplace_scale import cost_in_all, not_compared, too_small_scale
 from audit.diagnosis.explain.jaxprs.left_out import left_out
+from audit.diagnosis.explain.jaxprs.other_statistics import left_to_trials
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.rounds import (
     ROUNDS_TOGETHER,
+    SHARED,
     by_round,
     pool,
     rounds_told,
-    short_leaves,
-    too_little_noise,
     unsure,
 )
 from audit.diagnosis.explain.jaxprs.runs import Program, Run, is_short, run_once, traced
 from audit.diagnosis.explain.jaxprs.sampled_batches import always_there, drawn_for_all, of_fixed_size, taken_too_often
 from audit.diagnosis.explain.jaxprs.shown_noise import noise_beside
+from audit.diagnosis.explain.jaxprs.too_little import short_leaves, too_little_noise
 from audit.diagnosis.explain.places import NOWHERE, Place, spelled
 from audit.diagnosis.explain.wrong_lengths import SLACK
 from audit.trials.threefry import fold_in
-from mechanisms.adapters.joining_rate import LARGEST_UNIFORM
 from mechanisms.contract import Mechanism
 from mechanisms.pairs.neighbours import Neighbours
 
@@ -75,7 +83,7 @@ def _followed(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array, stat
         why = f"{mechanism.name} draws sufficient statistics, not records"
         raise CannotFollowError(f"{why}; explain the simulator of full vectors instead", NOWHERE)
     try:
-        program = traced(mechanism, neighbours, key)
+        program = traced(mechanism, neighbours, key, stated)
     except CannotFollowError:
         raise
     except Exception as error:
@@ -126,11 +134,14 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     findings += noise_beside(program, runs[best], stated)
     findings += too_small_scale(program, runs, stated.epsilon)
     beyond = not_compared(runs, stated.epsilon)
+    of_laplace = stated.epsilon is not None and cost_in_all(runs) is not None
     if not _has_a_cause(findings):
         rounds = [releases for run in runs for releases in by_round(program, run).values()]
         findings += next((found for own in rounds if (found := left_out(own, stated.clip))), [])
     if program.can_be_scaled and not (brief or _has_a_cause(findings)):
         findings += cut_too_late(program, key, runs, stated)
+    if not (brief or _has_a_cause(findings)):
+        findings += alone_in_its_batch(program, own, runs, stated)
     if OTHER_REASONS.isdisjoint(one.kind for one in findings):
         often = taken_too_often(program, own, stated) or always_there(program, key, runs, stated)
         findings += often or drawn_for_all(program, key, runs, stated)
@@ -139,8 +150,9 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     why = "is made of random numbers in a way that is not followed: its coordinates may depend on one another"
     findings += [sentences.not_followed(f"the noise of {spelled(at)} {why}", at) for at in correlated]
     rounds = [releases for run in runs for releases in by_round(program, run).values()]
-    together = dict.fromkeys(one.at for own in rounds for one in own if one.unknown == ROUNDS_TOGETHER)
-    findings += [sentences.not_followed(f"{ROUNDS_TOGETHER}: {spelled(at)}", at) for at in together]
+    whys = (ROUNDS_TOGETHER, SHARED, BARE, LATER, UNCOUNTED)
+    told = [(one.unknown, one.at) for own in rounds for one in own if one.unknown in whys]
+    findings += [sentences.not_followed(f"{why}: {spelled(at)}", at) for why, at in dict.fromkeys(told)]
     unfollowed: dict[str, dict[Place, None]] = {}
     for why, at in (place for run in runs for place in run.lockstep.meetings.unfollowed):
         unfollowed.setdefault(why, {}).setdefault(at)
@@ -166,17 +178,23 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
         why = f"{runs[0].no_number} is no number (NaN), with and without the record: there is nothing to compare"
         findings.append(sentences.not_followed(why))
     elif nothing and not _joined(runs):
-        seldom = "; it may have joined no batch" if _drawn(runs) else ""
+        # these claims have no batches
+        in_full = stated.of_the_pair or stated.epsilon is not None
+        seldom = "; it may have joined no batch" if _drawn(runs) and not in_full else ""
         why = f"the record moved nothing that is released in {len(runs)} runs{seldom}"
         if (constant := runs[0].lockstep.constant_choice) is not None:
             why += f": a number for each record is drawn from the constant key of {spelled(constant)}"
         if (rounded := runs[0].lockstep.rounded) is not None:
             why = f"what the record adds to the sum at {spelled(rounded)} cannot be told from that sum's rounding"
+        if program.function.drew:
+            why += f". {ONCE.rstrip('.')}"
         findings.append(sentences.not_followed(why))
+    by_key = any(run.lockstep.draws for run in runs)
+    findings = left_to_trials([program.function.told(one, by_key=by_key) for one in findings], runs, stated)
     return Explanation(
         findings=ranked(without_consequences(findings, bool(unfollowed))),
-        rounds=rounds_told(program, runs),
-        epsilon=None if beyond or cost_in_all(runs) is None else stated.epsilon,
+        rounds=rounds_told(program, runs, of_laplace=of_laplace),
+        epsilon=None if beyond or not of_laplace else stated.epsilon,
         covered=Covered(
             draws=len(set().union(*(run.lockstep.draws for run in runs))),
             releases=len({(one.at, one.draw) for run in runs for one in run.lockstep.meetings.releases}),
@@ -222,7 +240,7 @@ def _hidden_by_a_bound(program: Program, key: jax.Array, told: Sequence[Idle]) -
 def _beside_nobody(program: Program, key: jax.Array, idle: Idle) -> list[Finding]:
     """That noise is scaled or left out where a batch holds nobody or the record alone: numbers keep the others out."""
     more = f"{spelled(idle.hidden)} hides it while others are in the batch; one without anybody else shows it."
-    for own, others in ((0.0, LARGEST_UNIFORM), (LARGEST_UNIFORM, 0.0)):
+    for own, others in EITHER_WAY:
         run = run_once(program, key, share=own, rest=others)
         found = [one for one in (*run.lockstep.findings, *run.left) if one.kind in NO_NOISE]
         if found and run.lockstep.forced is not None and run.lockstep.forced.draws:

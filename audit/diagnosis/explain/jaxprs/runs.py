@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from audit.diagnosis.explain.dispatch import Stated
 from audit.diagnosis.explain.findings import Finding
 from audit.diagnosis.explain.jaxprs.drawn_choices import Forced
+from audit.diagnosis.explain.jaxprs.drawn_once import Alike
 from audit.diagnosis.explain.jaxprs.equations import CannotFollowError, FirstRoundEnded, own_lines
 from audit.diagnosis.explain.jaxprs.evaluate import inner
+from audit.diagnosis.explain.jaxprs.facts import Idle
 from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import as_keys, as_words, is_key
@@ -22,8 +25,8 @@ from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.value import COUNT, Tag, Value, host, is_no_number, settled
 from audit.diagnosis.explain.missing_noise import without_noise
-from audit.diagnosis.explain.places import NOWHERE, Frame, Place, goes_on
-from audit.diagnosis.explain.sentences import changed_after_release, not_followed
+from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, goes_on
+from audit.diagnosis.explain.sentences import SHOWN, changed_after_release, not_followed
 from audit.trials.jaxprs import inside_of
 from audit.trials.traced import why_no_release
 from mechanisms.adapters.same_draws import on_both_sides
@@ -49,7 +52,7 @@ class Program:
 
     a: Any
     b: Any
-    function: Callable[..., Any]
+    function: Alike
     sides: tuple[Any, Any]
     leaves: tuple[tuple[Any, Any], ...]
     """Arrays of the two datasets, in pairs."""
@@ -61,6 +64,7 @@ class Program:
     index: int
     reach: float
     """By how many clipping norms the two sums may lie apart: one record goes and another comes under substitution."""
+    stated: Stated = dataclasses.field(default_factory=Stated)
     rounds: int = 1
     """Rows of a transcript: each is a round of its own, whether or not it reads the one before."""
 
@@ -128,18 +132,17 @@ class Run:
     """Whether it was ended after the first round."""
 
 
-def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array) -> Program:
+def traced(mechanism: Mechanism, neighbours: Neighbours, key: jax.Array, stated: Stated) -> Program:
     """Both sides as jaxprs; the differing record is put last where the sizes differ."""
     function, sides, rows = on_both_sides(mechanism, neighbours)
     with own_lines():
-        program = _program(begun(function), sides, neighbours, key, rows=rows)
+        program = _program(Alike(begun(function)), sides, neighbours, key, rows=rows)
     lengths = {aval.shape[:1] for aval in program.a.out_avals} if mechanism.kind == "transcript" else set()
-    return dataclasses.replace(program, rounds=lengths.pop()[0] if len(lengths) == 1 and lengths != {()} else 1)
+    rounds = lengths.pop()[0] if len(lengths) == 1 and lengths != {()} else 1
+    return dataclasses.replace(program, rounds=rounds, stated=stated)
 
 
-def _program(
-    function: Callable[..., Any], sides: Sequence[Any], pair: Neighbours, key: jax.Array, *, rows: bool
-) -> Program:
+def _program(function: Alike, sides: Sequence[Any], pair: Neighbours, key: jax.Array, *, rows: bool) -> Program:
     a, shapes = jax.make_jaxpr(lambda *given: _arrays(function(*given)), return_shape=True)(key, sides[0])
     b = jax.make_jaxpr(function)(key, sides[1])
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
@@ -244,6 +247,7 @@ def run_once(
     forced = None if share is None else Forced(share, slots, program.counts, seats, rest)
     sides = {"counts": program.counts, "group": program.group}
     lockstep = Lockstep(**sides, company=company, first_round=first_round, forced=forced)
+    lockstep.meetings.together.adds_up = program.stated.mu_of_all is not None
     for grows, (one, other) in zip(program.sizes, program.leaves, strict=True):
         if not program.rows:
             same = np.shape(one) == np.shape(other) and np.array_equal(one, other)
@@ -279,8 +283,8 @@ def run_once(
     for finding in lockstep.meetings.together.seen_too_early():
         lockstep.find(finding)
     for name, out in zip(program.names, outs, strict=True):
-        if out.idle is not None and not out.differs:
-            lockstep.meetings.idle.setdefault(out.idle)
+        if not out.differs and (idle := out.idle or _shown(out)) is not None:
+            lockstep.meetings.idle.setdefault(idle)
         if out.open is not None:
             for release in out.open.releases:
                 release.output = name
@@ -289,6 +293,11 @@ def run_once(
     left = tuple(_all_left(program, outs, lockstep.meetings))
     named = list(zip(program.names, outs, strict=True))
     return Run(lockstep=lockstep, left=left, outs=named, no_number=_output(nan[0]) if nan else "")
+
+
+def _shown(out: Value) -> Idle | None:
+    """Raw data of which a bound or a comparison leaves no difference, as they are released."""
+    return None if out.hidden is None or out.random else Idle(out.at or out.hidden, out.hidden, SHOWN)
 
 
 def _places_do_not_matter(program: Program, arguments: Sequence[Value], outs: Sequence[Value]) -> bool:
@@ -377,8 +386,9 @@ def _left(name: str, out: Value, meetings: Meetings, rounds: int) -> Finding | N
         return not_followed(f"{name} went through code that the trace does not enter", out.opaque)
     if out.leak is not None and out.leak.muted is not None and isinstance(out.leak.origin, Place):
         return without_noise(f"{name}{_in_rounds(out, rounds, meetings)}", out.leak.origin, muted=out.leak.muted)
-    if out.leak is not None:
-        return changed_after_release(out.leak.at, out.leak.origin, meetings.readers, read=out.leak.read)
+    if out.leak is not None and not (out.picked and out.blurred):
+        chosen = NOWHERE if out.leak.choice is None else among_records(out.leak.choice, meetings.readers)
+        return changed_after_release(out.leak.at, out.leak.origin, meetings.readers, read=out.leak.read, number=chosen)
     if out.blurred or out.noise:
         return not_followed(f"noise reaches {name} in a way that is not followed", at)
     if out.random and not out.values and out.origin == COUNT:

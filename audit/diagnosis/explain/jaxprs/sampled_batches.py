@@ -126,7 +126,7 @@ def drawn_for_all(program: Program, key: jax.Array, runs: Sequence[Run], stated:
     while chance > RISK:
         run = run_once(program, fold_in(key, KEY_OF_ROUNDS + number))
         number += 1
-        rounds = list(by_round(program, run).values())
+        rounds = list(by_round(program, run, apart=True).values())
         own = [releases for releases in rounds if any(shared in one.choosing for one in releases)]
         joined = [cost(releases) > 0 for releases in own]
         if number > MOST_RUNS or not 1 < len(rounds) <= stated.steps or not all(map(is_judged, own)):
@@ -141,7 +141,8 @@ def drawn_for_all(program: Program, key: jax.Array, runs: Sequence[Run], stated:
 
 def _shared(program: Program, run: Run) -> tuple[int, Release | None]:
     """A draw that went into two rounds, if it is the only one or has a number for each record, and a release of it."""
-    choosing = [frozenset().union(*(one.choosing for one in own)) for own in by_round(program, run).values()]
+    rounds = by_round(program, run, apart=True).values()
+    choosing = [frozenset().union(*(one.choosing for one in own)) for own in rounds]
     for number, one in enumerate(choosing):
         both = one & frozenset().union(*choosing[:number], *choosing[number + 1 :])
         each = [draw for draw in both if run.lockstep.keys.draws[draw].chooses] or [*both]

@@ -155,6 +155,10 @@ class Value:
     hidden: Place | None = None
     """Where a bound or a comparison made both sides equal."""
     idle: facts.Idle | None = None
+    choice: Place | None = None
+    """Where what records make together became a choice, as by a comparison."""
+    spread: Value | None = None
+    """What each record, or one of them, was given alike."""
     fixed_noise: tuple[Place, Place] | None = None
     """Where numbers drawn from such a key were added to what records make, and where the key was made."""
     open: facts.Open | None = None
@@ -186,6 +190,11 @@ class Value:
     def data(self) -> bool:
         """Whether records stand behind it, by their values or by their number."""
         return self.values or self.differs
+
+    @property
+    def picked(self) -> bool:
+        """Whether a release says which of raw data it is, as in quantiles by the exponential mechanism."""
+        return self.leak is not None and self.leak.picked
 
     @property
     def any_serves(self) -> bool:
@@ -259,6 +268,15 @@ def outside(a: np.ndarray, b: np.ndarray, tag: Tag) -> tuple[np.ndarray, np.ndar
         kept = (slice(None),) * tag.axis + (slice(0, size - len(slots)),)
         return (a if a.shape != b.shape else a[kept]), b[kept]
     return (a if a.shape != b.shape else np.delete(a, slots, tag.axis)), np.delete(b, slots, tag.axis)
+
+
+def has_rows(value: Value, part: Value, axis: int) -> bool:
+    """Whether all rows of a part are rows of a value, on each side."""
+    for own, rows in ((part.a, value.a), (part.b, value.b)):
+        held = {row.tobytes() for row in np.moveaxis(host(rows), axis, 0)}
+        if not held.issuperset(row.tobytes() for row in np.moveaxis(host(own), axis, 0)):
+            return False
+    return True
 
 
 def settled(a: Any, b: Any, tag: Tag | None, *, each: bool = False) -> tuple[Any, bool]:

@@ -29,6 +29,8 @@ KEEPS = SUMS | frozenset(
     | {"optimization_barrier", "reduce_precision", "reshape", "slice", "squeeze", "stack", "stop_gradient", "transpose"}
 )
 """Equations that multiply nothing."""
+MOST_HELD = 2**12
+"""Numbers of a constant that is compared with another."""
 
 
 def weigh(name: str, params: dict[str, Any], out: Value, ins: Sequence[Value], at: Place, derived: bool) -> None:
@@ -45,8 +47,9 @@ def weigh(name: str, params: dict[str, Any], out: Value, ins: Sequence[Value], a
     out.kept = first(value.kept for value in ins) or (None if derived else _kept(name, params, ins, at))
     out.filled = _filled(name, out, ins, at)
     out.doubled = first(value.doubled for value in ins if value.differs and _counts_again(value, out, ins))
-    if out.doubled is None and name in ("gather", "concatenate") and out.values and out.tag and ins[0].tag:
-        out.doubled = at if len(out.tag.slots) > len(ins[0].tag.slots) else None
+    if out.doubled is None and name in ("gather", "concatenate") and out.values and out.tag:
+        before = first(value.tag for value in ins)
+        out.doubled = at if before is not None and len(out.tag.slots) > len(before.slots) else None
     out.unclipped = first(value.unclipped for value in ins if value.differs)
     if out.unclipped is None and name in SUMS and len(ins) == 2:
         both = all(value.differs and value.values for value in ins)
@@ -201,19 +204,21 @@ def _weighs(value: Value) -> tuple[bool, bool]:
 def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
     factor, record = sorted(tagged, key=_weighs)[::-1]
     with np.errstate(all="ignore"):
-        before, by = _longest(record), _length(factor)
+        lengths, numbers = _lengths(record), _lengths(factor)
+        longest = int(np.argmax(lengths))
+        before, by = lengths[longest], numbers[longest] if len(numbers) == len(lengths) else max(numbers)
         divided = name == "div" and tagged[-1] is factor
         times = float(np.divide(1.0, by)) if divided else by
     return Weight(at, factor.made or at, before, before * times, times, factor.numbers)
 
 
-def _longest(value: Value) -> float:
-    """The length of one record, where a batch holds several that differ, or one of them more than once."""
+def _lengths(value: Value) -> list[float]:
+    """The length of each record, where a batch holds several that differ, or one of them more than once."""
     if value.tag is None or value.tag.groups is not None or not value.tag.slots:
-        return _length(value)
+        return [_length(value)]
     rows = np.take(host(value.b), sorted(value.tag.slots), axis=value.tag.axis).astype(np.float64)
     rows = np.moveaxis(rows, value.tag.axis, 0).reshape(len(value.tag.slots) // value.tag.fold, -1)
-    return float(np.max(np.linalg.norm(rows, axis=1), initial=0.0))
+    return (np.max(np.abs(rows), axis=1, initial=0.0) if value.single else np.linalg.norm(rows, axis=1)).tolist()
 
 
 def _length(value: Value) -> float:
@@ -238,35 +243,46 @@ def distance(value: Value) -> float:
     return found if np.isfinite(found) else 0.0
 
 
-def gain_after(name: str, params: dict[str, Any], out: Value, ins: Sequence[Value]) -> Gain:
+def gain_after(name: str, params: dict[str, Any], out: Value, ins: Sequence[Value], which: int) -> Gain:
     """The gain of a result; one begins anew at an equation that does more than to multiply by a number."""
     differing = [value for value in ins if value.differs]
-    gains = {value.gain for value in differing}
+    gains, known = {value.gain for value in differing}, None
     if out.tag is None and name in KEEPS and len(gains) == 1:
         return gains.pop()
     if out.tag is None and name == "select_n" and len({gain.since for gain in gains}) == 1:
         # one of the cases may be bounded, the other is the sum as it is
-        return next((value.gain for value in differing if value.bent is None), Gain(object()))
-    if out.tag is None and (name in ("mul", "div") or (name == "dot_general" and _adds_nothing(params, ins))):
-        return _product(name, ins, differing)
-    return Gain(object())
+        known = next((value.gain for value in differing if value.bent is None), None)
+    elif out.tag is None and (name in ("mul", "div") or (name == "dot_general" and _adds_nothing(params, ins))):
+        known = _product(name, ins, differing)
+    return known or Gain(object(), made=_equation(name, params, ins, which))
 
 
-def _product(name: str, ins: Sequence[Value], differing: Sequence[Value]) -> Gain:
+def _equation(name: str, params: dict[str, Any], ins: Sequence[Value], which: int) -> object:
+    """What is the same of two results of one equation on the same values."""
+    held = [host(value.a).tobytes() if value.public and np.size(value.a) <= MOST_HELD else value.gain for value in ins]
+    told = [(hash(one.made), repr(one.times)) if isinstance(one, Gain) else one for one in held]
+    try:
+        return hash((name, which, *sorted(params.items()), *told))
+    except TypeError:
+        return object()
+
+
+def _product(name: str, ins: Sequence[Value], differing: Sequence[Value]) -> Gain | None:
     factors = [value for value in ins if _is_number(value)]
     if len(factors) != 1 or (name == "div" and factors[0] is ins[0]):
-        return Gain(object())
+        return None
     (factor,) = factors
     sums = [value for value in differing if value is not factor]
     if not sums:
-        return Gain(object())
+        return None
     if factor.differs:
         # a number that bounds the sum, and makes it no longer
         return sums[0].gain
     by = float(host(factor.a).ravel()[0])
     if not np.isfinite(by) or not by:
-        return Gain(object())
-    return Gain(sums[0].gain.since, sums[0].gain.times * (1 / by if name == "div" else by))
+        return None
+    gain = sums[0].gain
+    return dataclasses.replace(gain, times=gain.times * (1 / by if name == "div" else by))
 
 
 def _adds_nothing(params: dict[str, Any], ins: Sequence[Value]) -> bool:

@@ -188,7 +188,7 @@ class Cell:
     opaque: bool = False
     """Randomness or data came here by a way that is not followed."""
     opaque_by: tuple[str, Stack] = ("", ())
-    """The first operation on that way, and where it was called."""
+    """The first operation on that way, in words, and where it was called."""
 
     @property
     def noise(self) -> bool:

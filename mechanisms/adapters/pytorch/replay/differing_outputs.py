@@ -11,6 +11,8 @@ from mechanisms.adapters.pytorch.replay.cells import Cell
 from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.run import Run, Sway
 from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.same_draws import OF_STEP
+from mechanisms.release import OTHER_STEPS
 
 OTHER_NUMBER = ", as a number that is not the same for both datasets"
 CHANGED, BARE, UNSEEN = "changed_after_release", "released_without_noise", "not_followed"
@@ -38,7 +40,7 @@ def differing(
     if one.releases.ended or other.releases.ended:
         return [], False
     if one.outputs.keys() != other.outputs.keys():
-        return [_fact(UNSEEN, why="the two datasets release tensors of different names")], True
+        return [_fact(UNSEEN, why=_other_names(one, other))], True
     if other.releases.uncovered and (other.releases.reached or comparing.outputs_differ(one, other)):
         return [other.releases.uncovered[0]], True
     changed = dict.fromkeys(other.releases.reached, OTHER_NUMBER)
@@ -56,9 +58,9 @@ def differing(
         elif cell is None or cell.opaque:
             opaque = True
             by, where = ("", ()) if cell is None else cell.opaque_by
-            way = f"{by}, an operation of PyTorch's that is not followed here" if by else "a way that is not followed"
             where = where or (() if cell is None else cell.summed)
-            unseen.append(_fact(UNSEEN, {"at": where}, why=f"{name} differs and came there by {way}"))
+            why = f"{name} differs and came there by {by or 'a way that is not followed'}"
+            unseen.append(_fact(UNSEEN, {"at": where}, why=why))
         elif cell.changed and cell.stepped and cell.stepped == other.early not in other.covered_steps:
             bare[_without_noise(cell, other)].append(name)
         elif cell.changed and (stacks := _in_another_round(cell.changed, other)):
@@ -126,6 +128,15 @@ def _without_noise(cell: Cell, run: Run) -> tuple[tuple[str, Stack], ...]:
     looped = noisy if not left and len(set(rounds)) < len(rounds) else ()
     places = {"at": at, "noisy": noisy, "looped": looped, "left": left}
     return tuple((what, where) for what, where in places.items() if where or what == "at")
+
+
+def _other_names(one: Run, other: Run) -> str:
+    """How the outputs of the two datasets are not the same ones: another number of steps, or other tensors."""
+    names = [{name.partition(OF_STEP)[0] for name in run.outputs} for run in (one, other)]
+    steps = [len({name.partition(OF_STEP)[2] for name in run.outputs}) for run in (one, other)]
+    if names[0] != names[1] or steps[0] == steps[1]:
+        return "the two datasets release tensors of different names"
+    return f"the training takes {steps[0]} steps without the record and {steps[1]} with it. {OTHER_STEPS}"
 
 
 def _fact(kind: str, stacks: dict[str, Stack] | None = None, **words: str) -> Fact:

@@ -198,8 +198,9 @@ def cut_otherwise(one: Iterable[Draw], other: Iterable[Draw]) -> set[Slot]:
     for place in sides[0].keys() & sides[1].keys():
         both = [*itertools.zip_longest(*(lengths[place] for lengths in sides))]
         apart = [number for number, (before, after) in enumerate(both) if before != after]
-        # all longer: each draw is for all records
-        if apart and apart[0] < len(both) - 1 and (len(apart) < len(both) or None in both[-1]):
+        # all longer: each draw is for all records; only more of them: each is for one record, or for a few
+        first = apart[0] if apart else len(both)
+        if first < len(both) - 1 and None not in both[first] and (len(apart) < len(both) or None in both[-1]):
             found.add(place[1:])
     return found
 

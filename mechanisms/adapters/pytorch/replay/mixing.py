@@ -31,7 +31,7 @@ OTHER_BATCHES = Fact(
     words={
         "why": "on equal draws the batches of the two datasets differ in more than the one record, as where a batch's "
         "size is computed from the number of records, those that were taken and others fill a fixed number of places, "
-        "or records are sorted by what they hold"
+        "records are sorted by what they hold, or noise is drawn before a loop that draws a number for each record"
     },
 )
 DRAWN_ELSEWHERE = (

@@ -40,6 +40,16 @@ NEW = frozenset(
 """Operations that take a shape and no value from their input."""
 
 
+def way(done: Operation) -> str:
+    """In words: an operation through which noise or data cannot be followed."""
+    placing = done.name.removesuffix("_") in MOVING | SCALING | {"index_add", "scatter_add"}
+    chosen = any(cell.data and not (cell.summed and part.is_floating_point()) for part, cell in done.pairs)
+    if placing and chosen and any(cell.noise for cell in done.cells):
+        told = "by which the records decide which of its places get noise, or how much: a place without noise shows"
+        return f"{done.name}, {told} what the batch holds"
+    return f"{done.name}, an operation of PyTorch's that is not followed here"
+
+
 def drawn(name: str, first: int, shape: Sequence[int]) -> Terms:
     """What a draw gives, with numbers from ``first`` on; of unknown deviation (NaN) where that is not written here."""
     variance = 1.0 if name in ("randn", "randn_like") else 1 / 12 if name in UNIFORM else math.nan

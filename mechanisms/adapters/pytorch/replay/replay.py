@@ -14,9 +14,9 @@ from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
 from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.runs import Runs
-from mechanisms.adapters.pytorch.replay.sampling import Nobody, Sampler, lines_run, turned_away, without_noise
+from mechanisms.adapters.pytorch.replay.sampling import Nobody, Sampler, without_noise
 from mechanisms.adapters.pytorch.replay.short_rounds import is_uneven, near_the_bound, short_parts, short_rounds
-from mechanisms.adapters.pytorch.replay.stacks import Stack
+from mechanisms.adapters.pytorch.replay.stacks import Stack, lines_run, turned_away
 from mechanisms.adapters.pytorch.replay.unseen_noise import beside_tensors
 from mechanisms.adapters.pytorch.streams import stream_of
 
@@ -383,7 +383,7 @@ class Replay(Runs):
         unknown = [event for event in moved if not event.known or joint_noise.squared_length([event]) is None]
         if unknown:
             why = "the deviation of the noise could not be followed from where it is drawn to where it is added"
-            self._say("not_followed", {"at": unknown[0].stack}, why=why)
+            self._say("not_followed", {"beyond": unknown[0].uneven, "at": unknown[0].stack}, why=why)
 
     def _about_numbers(self, one: Run, other: Run) -> bool:
         found = [] if self._facts else self._numbers(one, other).deciding_alike()

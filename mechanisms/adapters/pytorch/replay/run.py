@@ -281,7 +281,9 @@ class Run(Results, TorchDispatchMode):
             )
             cell = self._joined(done)
             if cell.opaque and not cell.opaque_by[0]:
-                cell.opaque_by = next((own.opaque_by for own in done.cells if own.opaque_by[0]), (name, where))
+                cell.opaque_by = next(
+                    (own.opaque_by for own in done.cells if own.opaque_by[0]), (noise.way(done), where)
+                )
             if writes and not covers(result):
                 cell = merged(cell, self.memory.get(result), result, where)
             if writes and isinstance(result, torch.nn.Parameter):

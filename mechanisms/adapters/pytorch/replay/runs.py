@@ -25,6 +25,10 @@ from mechanisms.adapters.pytorch.streams import generators_kept, seed_all
 
 ATTEMPTS = 4
 """Draws that are tried until a batch holds the record."""
+CHOSEN_OTHERWISE = (
+    "on equal draws the two datasets choose otherwise at a few places of other records, as where those that were taken "
+    "are packed in front, or a rate is one over the number of records"
+)
 
 Code = Callable[[Any, int, Callable[[str, Any], None]], None]
 """Runs on a dataset with a seed and tells of every tensor that it releases."""
@@ -99,7 +103,7 @@ class Runs:
 
     def _pair(self) -> tuple[Run, Run]:
         """Both sides, on draws with which the record takes part if such are found."""
-        one = other = Run(self._bank)
+        one, other, chosen = Run(self._bank), Run(self._bank), []
         for attempt in range(ATTEMPTS):
             self._seed += attempt
             taken = LARGEST_UNIFORM if attempt % 2 else 0.0
@@ -115,17 +119,21 @@ class Runs:
                 return one, other
             if other.ledger.choice.apart and not other.ledger.choice.differs:
                 # a rate of one over the number of records; other draws show nothing of it
+                chosen.append(other.ledger.choice.stack)
                 continue
             if other.releases.astray or one.ledger.phase != other.ledger.phase or took_part(one, other):
                 return one, other
+        if chosen:
+            self._say("not_followed", {"at": chosen[-1]}, why=CHOSEN_OTHERWISE)
+            return one, other
         such = "records that do not fill the last one are left out"
         if any(draw.picks and draw.name in PLACING for draw in other.draws):
             such = "their places are drawn, with replacement maybe"
         elif self._bank.permuted:
             such = "batches are cut from a permutation, which has no draws in common for N and N + 1 records"
         held = self._place is not None and any(self._place.index in rows for rows in other.reads.batches.values())
-        reason = "its gradient is zero" if held else f"no batch held it, as where {such}, or its gradient is zero"
-        why = f"in {ATTEMPTS} runs the record changed nothing that is released: {reason}"
+        reason = ", as where" if held else f": no batch held it, as where {such}, or"
+        why = f"in {ATTEMPTS} runs the record changed nothing that is released{reason} its gradient is zero"
         self._say("not_followed", {}, why=why)
         return one, other
 

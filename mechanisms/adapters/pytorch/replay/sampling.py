@@ -5,9 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-import itertools
-from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,12 +19,13 @@ from mechanisms.adapters.pytorch.replay.facts import Fact
 from mechanisms.adapters.pytorch.replay.records import Place, same_batches
 from mechanisms.adapters.pytorch.replay.releases import Enough
 from mechanisms.adapters.pytorch.replay.run import Further, Run
-from mechanisms.adapters.pytorch.replay.stacks import Stack, told
-from mechanisms.adapters.watched_calls import lines_told_to
+from mechanisms.adapters.pytorch.replay.stacks import Stack
 
 RISK = 1e-4
 """Probability at most of saying of Poisson batches that they all have one size."""
 MOST_RUNS = 40
+MOST_COINS = 2
+"""Numbers of one record that are all tried on both sides."""
 ORDERING = PLACING | {"randperm"}
 """Draws of places of records, or of an order of all of them."""
 
@@ -47,7 +46,7 @@ class Sampler:
         """That a Poisson sampler takes the record with a larger probability than ``rate``, but not always."""
         draw, most = self._own_draw(), rate * (1 + SLACK)
         if draw is None:
-            return self._by_two_coins(most)
+            return self._by_coins(most)
         joins = functools.partial(self._joins, draw)
         found = joining_rate(joins, most) if draw.rate is None else draw.rate
         if draw.rate is not None and not (joins(1.0) and joins(0.0) is False):
@@ -57,25 +56,51 @@ class Sampler:
             return None
         return Fact(kind="sampled_otherwise", stacks={"draw": self.chosen_at(rate)}, words={"found": found})
 
-    def _by_two_coins(self, most: float) -> Fact | None:
-        """A rate that is too large, if two numbers of the record decide, each only by its side of a limit."""
-        coins = [coin_of(draw, self.other.cuts.get(draw.number)) for draw in self._own_pair()]
-        one, other = coins if len(coins) == 2 else (None, None)
-        if one is None or other is None:
+    def _by_coins(self, most: float) -> Fact | None:
+        """A rate that is too large, if a few numbers of the record decide, each only by its side of a limit."""
+        if self.place.added and self.place.index != self.place.records:
             return None
-        found = 0.0
-        for first, second in itertools.product(one.sides, other.sides):
-            banks = (
-                self.bank.changed(one.draw.slot, own).changed(other.draw.slot, mine)
-                for own, mine in itertools.product(first.tried, second.tried)
-            )
-            joined = {self._moves(bank) for bank in banks}
-            if joined not in ({True}, {False}):
+        own = {draw.slot: coin_of(draw, self.other.cuts.get(draw.number)) for draw in self._own_coins(self.other) or ()}
+        coins = {slot: coin for slot, coin in own.items() if coin is not None}
+        for thorough in (False, True):
+            found = self._share(self.bank, coins, (), thorough)
+            if found is None or not most < found < 1:
                 return None
-            found += first.rate * second.rate if joined == {True} else 0.0
-        if not most < found < 1:
+        return Fact(kind="sampled_otherwise", stacks={"draw": [*coins.values()][-1].where}, words={"found": found})
+
+    def _share(self, bank: Bank, coins: dict[Slot, Coin], tossed: tuple[Slot, ...], thorough: bool) -> float | None:
+        """How often the record moves the first round, given what it tossed so far; None if that is unknown."""
+        run = self._first_round(bank)
+        own = None if run is None else self._own_coins(run)
+        if run is None or own is None:
             return None
-        return Fact(kind="sampled_otherwise", stacks={"draw": one.where}, words={"found": found})
+        if not (left := [draw for draw in own if draw.slot not in tossed]):
+            return float(_moves_first(run))
+        slot, total = left[0].slot, 0.0
+        # a number that an earlier one makes useless is compared with nothing
+        coin = coin_of(left[0], run.cuts.get(left[0].number)) or coins.get(slot)
+        if coin is None or slot not in bank or len(tossed) >= MOST_COINS:
+            return None
+        coins[slot] = coin
+        for side in coin.sides:
+            tried = side.tried if thorough else side.tried[len(side.tried) // 2 :][:1]
+            share, *others = {self._share(bank.changed(slot, at), coins, (*tossed, slot), thorough) for at in tried}
+            if share is None or others:
+                return None
+            total += side.rate * share
+        return total
+
+    def _own_coins(self, run: Run) -> list[Draw] | None:
+        """The draws of the first round that give the record, the last one, a number of its own, where all are such.
+
+        A loop over records draws one number or several for each, maybe another only if the first leaves it out.
+        """
+        records = self.place.records + self.place.added
+        own = [draw for draw in _at_first(run) if draw.name in UNIFORM or draw.rate is not None]
+        if all(draw.entries == records for draw in own):
+            return own
+        known = {draw.slot for draw in self.one.draws}
+        return [draw for draw in own if draw.slot not in known] if all(draw.entries == 1 for draw in own) else None
 
     def shared(self, rate: float, runs: int, without: Any) -> Fact | None:
         """That one number takes the record together with others, or none of them, in all of so many runs.
@@ -236,21 +261,6 @@ class Sampler:
             return single[self.place.index]
         return None
 
-    def _own_pair(self) -> list[Draw]:
-        """The draws of the first round that give the record a number of its own, where all are such."""
-        if self.place.added and self.place.index != self.place.records:
-            return []
-        records = self.place.records + self.place.added
-        own = [draw for draw in _at_first(self.other) if draw.name in UNIFORM or draw.rate is not None]
-        if all(draw.entries == records for draw in own):
-            return own
-        # a loop over records draws two numbers for each
-        many = len(own) // records
-        alone = all(draw.entries == 1 for draw in own) and len(own) == many * records
-        turns = [[draw.stack for draw in own[at::many]] for at in range(many)] if alone else []
-        alike = all(len(set(stacks)) == 1 for stacks in turns)
-        return own[self.place.index * many : (self.place.index + 1) * many] if alike else []
-
     def _joins(self, draw: Draw, share: float) -> bool | None:
         """Whether the record moves the first round if its number is this share of all numbers; None if unknown."""
         from_top = draw.rate is None and bool(self.bank.taken)
@@ -258,10 +268,12 @@ class Sampler:
 
     def _moves(self, bank: Bank) -> bool | None:
         """Whether the record moves the first round with these draws; None if unknown."""
+        run = self._first_round(bank)
+        return None if run is None else _moves_first(run)
+
+    def _first_round(self, bank: Bank) -> Run | None:
         run = self.further(self.dataset, self.one, bank=bank, rounds=1)
-        if run is None or run.releases.astray or run.ledger.choice.apart:
-            return None
-        return any(event.moved for event in run.releases.events if event.round == 1)
+        return None if run is None or run.releases.astray or run.ledger.choice.apart else run
 
     def _free_runs(self) -> Iterator[Run]:
         """First rounds that leave the batch to chance."""
@@ -291,6 +303,10 @@ def _at_first(run: Run) -> list[Draw]:
     return [draw for draw in run.draws if draw.round == 1 and draw.entries and draw.number not in run.releases.noise]
 
 
+def _moves_first(run: Run) -> bool:
+    return any(event.moved for event in run.releases.events if event.round == 1)
+
+
 def _moved_at_first(run: Run) -> Fact | None:
     """The release of the first round that the record moves most, and where the batch was chosen; None where none is."""
     events = run.releases.events
@@ -301,10 +317,6 @@ def _moved_at_first(run: Run) -> Fact | None:
     top = max(moved, key=size_of)
     stacks = {"origin": top.origin, "at": top.stack} | ({"taken": run.reads.chosen_at} if run.reads.chosen_at else {})
     return Fact(kind="in_every_batch", stacks=stacks)
-
-
-Lines = dict[CodeType, set[int]]
-"""That were run, by their function."""
 
 
 class Nobody(Bank):
@@ -358,37 +370,3 @@ def without_noise(full: Run, empty: Run, bank: Nobody) -> Event | None:
         return None
     fewer, all_of_it = (sum(draw.stack in noise for draw in run.draws) for run in (empty, full))
     return events[0] if fewer < all_of_it else None
-
-
-def lines_run(code: Callable[[], Any]) -> Lines:
-    """Every line of the user's that a piece of code runs."""
-    found: Lines = collections.defaultdict(set)
-
-    def watch(frame: FrameType, event: str, _: Any) -> Any:
-        if not told(frame.f_code.co_filename):
-            return None
-        if event == "line":
-            found[frame.f_code].add(frame.f_lineno)
-        return watch
-
-    with lines_told_to(watch):
-        code()
-    return found
-
-
-def turned_away(noise: Stack, lines: Lines) -> Stack:
-    """The last line before the first caller of the noise that is not run: what decides that, or is done instead."""
-    run = {(code.co_filename, line) for code, own in lines.items() for line in own}
-    for depth in reversed(range(len(noise))):
-        path, line = noise[depth]
-        if (path, line) in run:
-            continue
-        around = [code for code in lines if code.co_filename == path and code.co_firstlineno <= line <= _last(code)]
-        own = max(around, key=lambda code: code.co_firstlineno, default=None)
-        before = [] if own is None else [one for one in lines[own] if one < line]
-        return ((path, max(before)), *noise[depth + 1 :]) if before else noise[depth + 1 :]
-    return noise
-
-
-def _last(code: CodeType) -> int:
-    return max((line for _, _, line in code.co_lines() if line), default=0)

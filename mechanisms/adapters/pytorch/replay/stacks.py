@@ -1,12 +1,17 @@
-"""Where an operation was called: the frames of the user's code and of libraries other than PyTorch."""
+"""Where an operation was called: the frames of the user's code and of libraries other than PyTorch; lines run."""
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
+from typing import Any
+
+from mechanisms.adapters.watched_calls import lines_told_to
 
 Stack = tuple[tuple[str, int], ...]
 """(path, line) of each frame, innermost first."""
@@ -57,3 +62,41 @@ def in_backward(innermost: FrameType | None = None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+Lines = dict[CodeType, set[int]]
+"""That were run, by their function."""
+
+
+def lines_run(code: Callable[[], Any]) -> Lines:
+    """Every line of the user's that a piece of code runs."""
+    found: Lines = collections.defaultdict(set)
+
+    def watch(frame: FrameType, event: str, _: Any) -> Any:
+        if not told(frame.f_code.co_filename):
+            return None
+        if event == "line":
+            found[frame.f_code].add(frame.f_lineno)
+        return watch
+
+    with lines_told_to(watch):
+        code()
+    return found
+
+
+def turned_away(noise: Stack, lines: Lines) -> Stack:
+    """The last line before the first caller of the noise that is not run: what decides that, or is done instead."""
+    run = {(code.co_filename, line) for code, own in lines.items() for line in own}
+    for depth in reversed(range(len(noise))):
+        path, line = noise[depth]
+        if (path, line) in run:
+            continue
+        around = [code for code in lines if code.co_filename == path and code.co_firstlineno <= line <= _last(code)]
+        own = max(around, key=lambda code: code.co_firstlineno, default=None)
+        before = [] if own is None else [one for one in lines[own] if one < line]
+        return ((path, max(before)), *noise[depth + 1 :]) if before else noise[depth + 1 :]
+    return noise
+
+
+def _last(code: CodeType) -> int:
+    return max((line for _, _, line in code.co_lines() if line), default=0)
