@@ -18,7 +18,7 @@ HOME = Path(__file__).parents[1]
 """The folder that we are installed in."""
 RENAME = (
     "One process cannot import two packages of the same name: rename yours, or run what needs dpsgd-audit where yours "
-    "cannot be imported, in another environment or folder (docs/ci.md, 'Names')."
+    "cannot be imported, in another environment or folder (docs/install.md, 'Names')."
 )
 REMEDY = f"{RENAME} If the process does not need yours, `from dpsgd_audit import audit` imports ours."
 

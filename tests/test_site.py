@@ -68,6 +68,36 @@ def test_a_dead_link_is_seen(tmp_path):
     assert dead_links(page) == ["other.md#no-heading", "gone.md"]
 
 
+POINTER = re.compile(r"docs/([a-z0-9-]+\.md)(?:#([\w-]+)|, '([^']+)'(?: and '([^']+)')?)?")
+PACKAGES = ("audit", "dpsgd_audit", "distinguishers", "guarantees", "mechanisms", "papers")
+
+
+def dead_pointers(text: str) -> list[str]:
+    """Documents that code speaks of and that do not exist, or lack the section."""
+    dead, flat = [], re.sub(r"\"?\s*\n\s*[#\"]?", " ", text)
+    for pointer in POINTER.finditer(flat):
+        page, (_, anchor, *sections) = ROOT / "docs" / pointer[1], pointer.groups()
+        headings = HEADING.findall(text_of(page)) if page.exists() else []
+        lost = [section for section in sections if section and re.sub(r"\s+", " ", section) not in headings]
+        if not page.exists() or lost or (anchor and anchor not in anchors(page)):
+            dead.append(pointer[0])
+    return dead
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_documents_that_code_speaks_of_exist(package):
+    files = [path for path in (ROOT / package).rglob("*.py*") if path.suffix in (".py", ".pyi")]
+    dead = {str(path): dead_pointers(path.read_text(encoding="utf-8")) for path in files}
+    assert {path: found for path, found in dead.items() if found} == {}
+
+
+def test_a_dead_pointer_is_seen():
+    told = (
+        "\"see docs/install.md, 'Names'\" and docs/gone.md, docs/install.md#names, docs/faq.md#gone, docs/ci.md, 'Gone'"
+    )
+    assert dead_pointers(told) == ["docs/gone.md", "docs/faq.md#gone", "docs/ci.md, 'Gone'"]
+
+
 def test_documents_of_every_kind_are_looked_at():
     assert {"README.md", "docs/faq.md", "benchmarks/README.md", "examples/ci/README.md"} <= set(map(str, DOCUMENTS))
     assert any(path.suffix == ".ipynb" for path in DOCUMENTS)
