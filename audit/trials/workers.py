@@ -29,7 +29,8 @@ from audit.trials.user_code_errors import (
 )
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import BatchMechanism, Draw
-from mechanisms.release import Layout, LostDigitsError, flatten_rows
+from mechanisms.pairs.lent import LentDataset, copied
+from mechanisms.release import Layout, LostDigitsError, flatten_rows, host_array, leaves, stack
 
 START_SECONDS = 180.0
 """Time that a worker may take to start, import a library and prepare a side, before its first trials of it."""
@@ -97,16 +98,20 @@ class _PreparedSides:
     def __init__(self, mechanism: BatchMechanism, datasets: Mapping[str, Any]):
         self.mechanism = mechanism
         self.datasets = datasets
+        self.lent: dict[str, LentDataset] = {}
         self.prepared: dict[str, Draw] = {}
+        self.writes = False
+        """Whether the code writes into its dataset: then every trial gets it as it was."""
 
     def run(self, batch: Batch, ready: Callable[[], None] = lambda: None) -> Drawn:
         """Outputs of one batch, or a ForeignError naming the first failing trial; calls ``ready`` once prepared."""
         seeds = trial_seeds(batch.key_data, batch.start, batch.stop)
         try:
             if batch.side not in self.prepared:
-                self.prepared[batch.side] = self.mechanism.prepare(self.datasets[batch.side])
+                self.lent[batch.side] = LentDataset(self.datasets[batch.side])
+                self.prepared[batch.side] = self.mechanism.prepare(self.lent[batch.side].lent)
                 ready()
-            return Drawn(*flatten_rows(self.prepared[batch.side](seeds), len(seeds), self.mechanism.kind))
+            return Drawn(*flatten_rows(self._draw(batch.side, seeds), len(seeds), self.mechanism.kind))
         except LostDigitsError as error:
             raise ForeignError(f"on the side '{batch.side}' of {self.mechanism.name}: {error}") from None
         except BaseException as error:
@@ -126,13 +131,28 @@ class _PreparedSides:
             more = "\n" in details and ONE_FRAME.fullmatch(details) is None
             raise ForeignError(f"{message}\n{details}" if more else message) from None
 
+    def _draw(self, side: str, seeds: np.ndarray) -> Any:
+        """Releases of these seeds, each on the dataset as it was given."""
+        draw, dataset = self.prepared[side], self.lent[side]
+        if not self.writes:
+            releases = draw(seeds)
+            self.writes = dataset.restore()
+            if not self.writes or len(seeds) == 1:
+                return releases
+        alone = []
+        for index in range(len(seeds)):
+            release = draw(seeds[index : index + 1])
+            alone.append({name: host_array(part)[0] for name, part in leaves(release)})
+            dataset.restore()
+        return stack(alone)
+
     def describe_failure(self, batch: Batch, seeds: np.ndarray) -> str:
         """Which trial fails if freshly prepared code draws each alone, and whether the other side fails too."""
         where = f"on the side '{batch.side}' of {self.mechanism.name}"
         self.prepared.pop(batch.side, None)
         try:
             with contained():
-                draw = self.mechanism.prepare(self.datasets[batch.side])
+                draw = self.mechanism.prepare(copied(self.datasets[batch.side]))
         except Exception:
             return f"preparing the trials {where} failed{self._beside(batch.side, seeds[:1])}:"
         for index in range(len(seeds)):
@@ -161,7 +181,8 @@ class _PreparedSides:
         """Whether freshly prepared code gives releases for these seeds."""
         try:
             with contained():
-                flatten_rows(self.mechanism.prepare(self.datasets[side])(seeds), len(seeds), self.mechanism.kind)
+                draw = self.mechanism.prepare(copied(self.datasets[side]))
+                flatten_rows(draw(seeds), len(seeds), self.mechanism.kind)
         except Exception:
             return False
         return True

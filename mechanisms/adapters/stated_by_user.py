@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from mechanisms.contract import Described
 from mechanisms.names import place_of
+from mechanisms.pairs.lent import copied
 
 
 def stated_numbers(*, clip: float | None, noise_multiplier: float | None) -> Mapping[str, float]:
@@ -37,4 +38,4 @@ class StatedByUser(Described, Protocol):
         """The user's per-example gradients; a ValueError says how to tell them."""
         if self.own_gradients is None:
             raise ValueError(f"{self.name} does not say what its per-example gradients are; pass gradients=.")
-        return self.own_gradients(dataset)
+        return self.own_gradients(copied(dataset))

@@ -37,6 +37,7 @@ from audit.diagnosis.explain.python_factors import factor_went_wrong, numbers_at
 from audit.diagnosis.explain.watched_code import SAME, made_at
 from mechanisms.adapters.trial_seeds import trial_seeds
 from mechanisms.contract import as_given
+from mechanisms.pairs.lent import copied
 from mechanisms.pairs.neighbours import materialise
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def follow(mechanism: Any, neighbours: Neighbours, *, key: jax.Array, stated: St
     def once_more(side: int = 1) -> None:
         # draws that every run shares may hide an error
         with _generators_kept(), contextlib.suppress(Exception):
-            code(sides[side], seed, lambda name, tensor: None)
+            code(copied(sides[side]), seed, lambda name, tensor: None)
 
     try:
         clip = None if stated.clip is None else stated.reach * stated.clip
@@ -127,7 +128,7 @@ def _imports_torch(code: Any, side: Any, seed: int) -> bool:
     if "torch" not in sys.modules:
         # an error is told by the replay
         with contextlib.suppress(Exception):
-            code(side, seed, lambda name, tensor: None)
+            code(copied(side), seed, lambda name, tensor: None)
             return "torch" in sys.modules
     return True
 
@@ -137,7 +138,7 @@ def _fails_alone(code: Any, sides: Sequence[Any], seed: int, kind: type[Exceptio
     try:
         with _generators_kept():
             for side in sides:
-                code(side, seed, lambda name, tensor: None)
+                code(copied(side), seed, lambda name, tensor: None)
     except Exception as error:
         return isinstance(error, kind)
     return False

@@ -30,6 +30,7 @@ from mechanisms.adapters.stated_by_user import StatedByUser, stated_functions, s
 from mechanisms.adapters.worker_time import WORKER_SECONDS, worker_seconds
 from mechanisms.contract import Draw, Releases
 from mechanisms.names import name_of, place_of
+from mechanisms.pairs.lent import copied
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import host_array, leaves
 
@@ -78,7 +79,7 @@ class TorchTraining(StatedByUser):
         """Steps of one run; None where weights are updated by no optimizer of torch.optim, or by several."""
         if self.releases != "final":
             return 1 if self.releases == "update" else self.steps
-        return self._watched(dataset, 0).taken
+        return self._watched(copied(dataset), 0).taken
 
     def seen_on(self, dataset: Any) -> Mapping[str, str]:
         """Its sampler, and the divisor of Opacus's optimizer, as the first step of one run shows them.
@@ -145,7 +146,8 @@ class TorchTraining(StatedByUser):
     def replayed(self, dataset: Any, seed: int, tell: Callable[[str, Any], None]) -> None:
         """One trial that tells of every tensor it releases, while that tensor is what the code made."""
         watch = Watch(seed=seed, steps=self._most_steps, tell=tell)
-        self._run(watch, dataset)
+        # who replays it follows what becomes of this very dataset
+        self._run_on(dataset, watch)
         if self.releases == "final":
             for name, tensor in ends(watch):
                 tell(name, tensor)
@@ -160,7 +162,7 @@ class TorchTraining(StatedByUser):
         one that it computes.
         """
         if self.own_gradients is not None:
-            return self.own_gradients(dataset)
+            return self.own_gradients(copied(dataset))
         if self.loss is not None:
             return self._in_form(gradients_by_loss(self._run, self.loss, dataset, name=self.name), dataset)
         # each run has one record, which several threads would wait for
@@ -172,7 +174,7 @@ class TorchTraining(StatedByUser):
         """Rows for every tensor that is released: a released model has buffers, too."""
         if self.releases != "final":
             return rows
-        released = self._release(self._watched(dataset, 0))
+        released = self._release(self._watched(copied(dataset), 0))
         if not rows.keys() <= released.keys():
             raise ValueError(
                 f"{self.name} does not return the weights it trains, so its gradients are not known; return the model."
@@ -204,6 +206,10 @@ class TorchTraining(StatedByUser):
         return {"update": 1, "transcript": self.steps or math.inf, "final": 0}[self.releases]
 
     def _run(self, watch: Watch, dataset: Any) -> None:
+        """One run on a copy, which the training may write into."""
+        self._run_on(copied(dataset), watch)
+
+    def _run_on(self, dataset: Any, watch: Watch) -> None:
         with quiet(), searches_kept():
             try:
                 watch.run(self.train, dataset)
@@ -218,7 +224,7 @@ class TorchTraining(StatedByUser):
 
     def _watched(self, dataset: Any, seed: int) -> Watch:
         watch = Watch(seed=seed, steps=self._most_steps)
-        self._run(watch, dataset)
+        self._run_on(dataset, watch)
         if watch.never_began:
             raise ValueError(
                 f"{self.name} builds modules but neither calls one, as module(x), nor builds an optimizer of "

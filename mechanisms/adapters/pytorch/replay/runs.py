@@ -22,6 +22,7 @@ from mechanisms.adapters.pytorch.replay.stacks import Stack, stack
 from mechanisms.adapters.pytorch.replay.storages import tensors_among
 from mechanisms.adapters.pytorch.replay.unseen_noise import outputs_reached
 from mechanisms.adapters.pytorch.streams import generators_kept, seed_all
+from mechanisms.pairs.lent import copied
 
 ATTEMPTS = 4
 """Draws that are tried until a batch holds the record."""
@@ -78,13 +79,14 @@ class Runs:
     ) -> Run:
         run = Run(bank or self._bank, reference, seedings, swayed)
         run.releases.most, run.ledger.wanted = rounds or self._most, wanted
-        run.mark(dataset)
+        lent = copied(dataset)
+        run.mark(lent)
         with generators_kept():
             if stirred and seed is not None:
                 # code that takes what the process's generators give has other numbers in every trial
                 seed_all(~seed & 2**63 - 1)
             try:
-                run.follow(lambda: self._code(dataset, self._seed if seed is None else seed, run.tell))
+                run.follow(lambda: self._code(lent, self._seed if seed is None else seed, run.tell))
             except Exception as error:
                 side = "without" if dataset is self._without else "with"
                 error.add_note(f"it happens on the dataset {side} the record, with draws that both share")
