@@ -36,7 +36,10 @@ class _Parser(argparse.ArgumentParser):
         """A word that is not known is told by the command whose words are."""
         found, left = super().parse_known_args(args, namespace)
         if left:
-            meant = did_you_mean(left[0], re.findall(r"--[\w-]+", self.format_usage()))
+            known = re.findall(r"--[\w-]+", self.format_usage())
+            meant = did_you_mean(left[0], known)
+            if left[0].startswith("--risk") and "--confidence" in known:
+                meant = " (--confidence says it: 1 minus the risk)"
             self.error(f"{left[0]!r} is not known here{meant}")
         return found, left
 

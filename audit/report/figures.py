@@ -263,11 +263,20 @@ def save_claims(claims: Sequence[Claim], path: Path) -> None:
         _legend(axes)
 
 
+def in_sweep(records: Sequence[AuditRecord], *, x: str, series: str | None) -> list[AuditRecord]:
+    """The audits that ran and have these parameters; a ValueError lists what there is if none has them."""
+    ran = [record for record in records if record.ran]
+    require("records", len(ran) > 0, "of an audit that ran", "none")
+    names = [x] if series is None else [x, series]
+    found = [record for record in ran if all(name in _parameters(record) for name in names)]
+    # none has them: the first says so
+    return found or [record for record in ran[:1] for name in names if value_of(record, name)]
+
+
 def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: str | None, y: str, width: float) -> None:
     """Save a figure of a proven number against a parameter, a line per value of another, beside exact values."""
     require("plot", path.suffix[1:] in FIGURES, f"a file ending in one of {FIGURES}", path.name)
-    records = [record for record in records if record.ran]
-    require("records", len(records) > 0, "of an audit that ran", "none")
+    records = in_sweep(records, x=x, series=series)
     rows = [(value_of(record, x), None if series is None else value_of(record, series), record) for record in records]
     groups: dict[Any, list[tuple[Any, AuditRecord]]] = {}
     for place, group, record in rows:
@@ -291,9 +300,7 @@ def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: st
 def sweep_numbers(records: Sequence[AuditRecord], *, x: str, series: str | None, y: str) -> list[dict[str, Any]]:
     """The numbers that ``save_sweep`` draws, one row per audit; an epsilon has its delta beside it."""
     rows = []
-    for record in records:
-        if not record.ran:
-            continue
+    for record in in_sweep(records, x=x, series=series):
         most = most_epsilon(record) if y == "epsilon" else None
         claimed = _claimed(record, y)
         rows.append(
@@ -338,10 +345,14 @@ def _proven(record: AuditRecord, y: str) -> float:
 
 def value_of(record: AuditRecord, name: str) -> Any:
     """A parameter of the audit: of its mechanism, pair, claim or score, or one of the record's own numbers."""
+    known = _parameters(record)
+    if name in known:
+        return known[name]
+    raise ValueError(f"audit {record.name!r} has no parameter {name!r}; it has {', '.join(sorted(known))}.")
+
+
+def _parameters(record: AuditRecord) -> dict[str, Any]:
     of_record = {"trials": record.trials, "risk": record.risk, "audit": record.name}
-    parts = (record.mechanism, record.neighbours, record.claim, record.distinguisher)
-    for source in (of_record, *(part.parameters for part in parts)):
-        if name in source and not isinstance(source[name], dict | list):
-            return source[name]
-    known = sorted({key for source in (of_record, *(p.parameters for p in parts)) for key in source})
-    raise ValueError(f"audit {record.name!r} has no parameter {name!r}; it has {', '.join(known)}.")
+    parts = (record.distinguisher, record.claim, record.neighbours, record.mechanism)
+    found = {key: value for part in parts for key, value in part.parameters.items()} | of_record
+    return {key: value for key, value in found.items() if not isinstance(value, dict | list)}

@@ -45,7 +45,7 @@ def files(records: tuple[AuditRecord, ...], *, title: str) -> dict[str, str]:
     return {
         "table.tex": table(records, title=title, wide=False),
         "table-wide.tex": table(records, title=title, wide=True),
-        "methods.tex": methods(records) + "\n",
+        "methods.tex": "\n".join([r"% needs \usepackage{natbib}", methods(records), ""]),
         "references.bib": bibtex(records),
     }
 
@@ -84,7 +84,8 @@ def _float(records: tuple[AuditRecord, ...], claims: list[str], begin: list[str]
     columns, heads = (f"{columns}l", [*heads, "claim"]) if numbered else (columns, heads)
     lines = [
         rf"\begin{{{kind}}}",
-        r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+        # seven columns fit an article of one column, too
+        rf"\centering\footnotesize\setlength{{\tabcolsep}}{{{2 if wide else 3}pt}}",
         *begin,
         r"\par\smallskip",
         rf"\begin{{tabular*}}{{\linewidth}}{{@{{\extracolsep{{\fill}}}}{columns}@{{}}}}",
@@ -149,9 +150,9 @@ def _cells(record: AuditRecord, *, wide: bool) -> list[str]:
     if not wide and record.verdict == "no_violation_found":
         verdict = NONE_FOUND
     verdict += MARK if beside_the_verdict(record) else ""
-    sample = rf"\quad {record.sample.replace(',', '{,}')}"
+    sample = rf"\enspace {record.sample.replace(',', '{,}')}"
     if not record.ran:
-        return [r"\quad --", *["--"] * (4 if wide else 2), verdict]
+        return [r"\enspace --", *["--"] * (4 if wide else 2), verdict]
     if not wide:
         return [sample, epsilon, advantage, verdict]
     return [sample, epsilon, "--" if most is None else at_most(most), advantage, at_least(record.mu), verdict]

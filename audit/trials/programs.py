@@ -27,6 +27,7 @@ from audit.trials.kept_programs import LAPACK, KeptProgram
 from audit.trials.keys import hidden_from_xla, key_from_seed, trial_keys, trials_from
 from distinguishers.contract import Distinguisher, OwnScore, Reads
 from mechanisms.contract import Mechanism, StructuredRelease, release_on
+from mechanisms.names import name_of
 from mechanisms.pairs.neighbours import GradientTable, prepare
 from mechanisms.randomness.bits import Words
 from mechanisms.randomness.noise import SHORT
@@ -225,6 +226,11 @@ class TracedScoring:
         return self.code(key, output)
 
 
+SCORE_TRACED = (
+    "JAX traces a score, called as score(key, output): use jnp.where in place of `if`, and no float(), int() or NumPy."
+)
+
+
 def _lowered(function: Callable[..., Any], *arguments: Any) -> Code:
     # without keep_unused the text would not show which arguments were dropped
     """Lower a function for these arguments, to compare it with others by its text."""
@@ -264,7 +270,11 @@ def scoring_of(distinguisher: Distinguisher, output: Any) -> Scoring:
     def scoring(key: jax.Array, output: Any) -> jax.Array:
         return distinguisher(key, output)
 
-    code = _lowered(scoring, key_from_seed(0), output)
+    try:
+        code = _lowered(scoring, key_from_seed(0), output)
+    except jax.errors.JAXTypeError as error:
+        said = str(error).splitlines()[0].rstrip(".")
+        raise TypeError(f"the score {name_of(distinguisher)!r} cannot be compiled: {said}. {SCORE_TRACED}") from error
     return TracedScoring(code=code, span=_span(distinguisher), function=scoring)
 
 

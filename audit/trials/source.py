@@ -29,8 +29,8 @@ LARGEST_PIECE = 128
 
 NOT_FINITE = (
     "the mechanism or the distinguisher gave NaN or infinity. Check the gradients for NaN, the divisor for zero, "
-    "logarithms and roots in a score of your own, and releases above 1e18, whose squares overflow float32: divide "
-    "those by a constant."
+    "logarithms and roots in a score of your own, and releases above 1e18 or all below 1e-18, whose squares overflow "
+    "or vanish in float32: divide or multiply those by a constant."
 )
 
 

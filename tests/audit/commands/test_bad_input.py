@@ -279,3 +279,9 @@ def test_records_are_saved_under_any_path(tmp_path, monkeypatch):
     audit.save_records((record,), "x.json")
     assert audit.load_records("x.json") == (record,)
     assert audit.write_report((record,), ".", title="t").name == "index.html"
+
+
+def test_the_risk_is_stated_as_a_confidence(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["bound", "--without", "a.npy", "--with", "b.npy", "--risk", "0.05"])
+    assert "'--risk' is not known here (--confidence says it: 1 minus the risk)" in capsys.readouterr().err

@@ -13,6 +13,7 @@ import guarantees
 from audit.record.derive import claim_part
 from audit.record.of_one_run import as_record
 from audit.record.of_scores import record_of_scores
+from audit.report import latex
 from audit.report.latex import files, table
 from audit.report.methods import methods
 
@@ -68,9 +69,24 @@ def test_claims_stand_below_the_wide_table_each_once(seven):
 @pytest.mark.parametrize("many", [2, 4, 7, 23, 60])
 def test_so_many_audits_fit_their_columns_and_pages(seven, many, tmp_path):
     """23 were 'too large for page by 73pt'."""
-    for name, text in files((seven * 9)[:many], title="A CNN and a loop of our own").items():
+    assert_fits((seven * 9)[:many], PAPER, tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
+def test_the_wide_table_fits_a_paper_of_one_column(violation, monkeypatch, tmp_path):
+    """That of the default suite, with rows like this one, was 10pt too wide."""
+    cells = latex._cells
+    row = ["0.0352 ($0.000925$)", "11.3", "0.00398 ($0.0002$)", "0.0126", "no violation found"]
+    monkeypatch.setattr(latex, "_cells", lambda record, wide: [*cells(record, wide=wide)[:1], *row[: 5 if wide else 3]])
+    large = dataclasses.replace(violation, trials=400_000)
+    other = dataclasses.replace(violation, claim=claim_part(guarantees.gaussian(mu=2.0), 1e-5))
+    assert_fits((large, other), PAPER.replace("[twocolumn]", "").replace(r"\input{table}", ""), tmp_path)
+
+
+def assert_fits(records, paper, tmp_path):
+    for name, text in files(tuple(records), title="A CNN and a loop of our own").items():
         (tmp_path / name).write_text(text)
-    (tmp_path / "paper.tex").write_text(PAPER)
+    (tmp_path / "paper.tex").write_text(paper)
     command = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex")
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120).stdout
     assert "Output written on paper.pdf" in said, said[-2000:]

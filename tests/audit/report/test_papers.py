@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 import audit
 import guarantees
 import mechanisms
+from audit.cli import main
 from audit.power.less_noise import AT_BEST
 from audit.record.derive import claim_part
 from audit.record.diagnosis_answer import Diagnosis
@@ -212,6 +214,19 @@ def test_figures_and_sweeps_are_files_of_their_kind(violation, tmp_path):
         value_of(violation, "raet")
     with pytest.raises(ValueError, match="file ending"):
         save_sweep((violation,), tmp_path / "sweep.jpg", x="trials", series=None, y="epsilon", width=3.3)
+
+
+def test_a_sweep_leaves_out_audits_without_its_parameters(violation, tmp_path, capsys):
+    """The documents' own example refused the default suite's records."""
+    mechanism = dataclasses.replace(violation.mechanism, parameters={"rate": 0.5})
+    other = dataclasses.replace(violation, name="other", mechanism=mechanism)
+    audit.save_records((violation, other), tmp_path / "r.json")
+    words = ["plot", str(tmp_path / "r.json"), "--x", "rate", "--out", str(tmp_path / "sweep.svg")]
+    assert main(words) == 0
+    assert f"Left out, since they did not run or have no such parameter: '{violation.name}'" in capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["left_out"] == [violation.name]
+    assert main([*words[:3], "raet", *words[4:]]) == 2
 
 
 def test_several_audits_have_one_figure_of_all(violation, tmp_path):

@@ -335,3 +335,11 @@ def test_what_a_program_said_stands_once_in_the_error_of_an_audit():
             both_sides(loud, pair).layout()
         assert str(raised.value).count("CommandError") == 1
         assert shown in str(raised.value)
+
+
+@pytest.mark.parametrize("score", [lambda key, output: float(output[0]), lambda key, output: output[0] or output[1]])
+def test_a_score_that_jax_cannot_trace_says_what_to_write(score):
+    """It was JAX's own message, about a line of ours."""
+    given = {"claim": guarantees.gaussian(mu=1.0), "trials": 40, "risk": 0.05, "key": KEY}
+    with pytest.raises(TypeError, match=r"the score 'lambda.*' cannot be compiled: .*use jnp.where in place of `if`"):
+        audit.run_audit(callable_step(foreign.noisy_sum), PAIR, score, **given)
