@@ -17,6 +17,8 @@ from guarantees.numerics.distributions import chi2, student
 
 CLOSE = 0.03
 """Relative error up to which a scale counts as stated."""
+ERRORS = 2.0
+"""Standard errors by which a measured rate may exceed 1."""
 NO_MEAN = 0.01
 """Smallest p-value at which noise is taken to have mean zero."""
 ROUNDED = 1e-6
@@ -168,6 +170,8 @@ class Rates:
 
     found: float
     """The rate, if the noise over the sensitivity is as expected."""
+    error: float
+    """Its standard error."""
     p_stated: float
     p_found: float
 
@@ -178,13 +182,14 @@ class Rates:
         expected = movement.noise * signal.length / stated.deviation
         return cls(
             found=mean / max(expected, 1e-300),
+            error=movement.whole.error / max(expected, 1e-300),
             p_stated=movement.p_value(2 * mean * odds, movement.spread - mean**2 * odds),
             p_found=movement.p_value(expected - 2 * mean, movement.spread - mean * (expected - mean)),
         )
 
     def may_explain(self, rate: float, risk: float) -> bool:
         """Whether a rate above the stated one is possible."""
-        return rate < 1 and self.p_found >= risk and rate < self.found < 1 + CLOSE
+        return rate < 1 and self.p_found >= risk and rate < self.found < 1 + CLOSE + ERRORS * self.error
 
 
 def beyond_the_scale(ratio: Diagnosis, scale: Diagnosis, signal: Signal) -> bool:

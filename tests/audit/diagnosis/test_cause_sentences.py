@@ -24,6 +24,7 @@ from audit.diagnosis.noise import Noise
 from audit.diagnosis.presence import repeated
 from audit.diagnosis.rank import blame_sampling
 from audit.diagnosis.scale import depends_on_record
+from audit.diagnosis.sensitivity import Rates
 from mechanisms.release import Layout
 
 WIDTH, TRIALS, NOISE, OTHERS = 40, 600, 2.0, 4
@@ -653,3 +654,9 @@ def test_a_replay_has_measured_it_where_every_round_has_just_the_multiplier_that
     assert not Explanation(rounds=tuple(rounds)).is_as_stated(1.1)
     assert not Explanation(rounds=(rounds[0],), findings=(not_followed("it is not known"),)).is_as_stated(1.1)
     assert not Explanation().is_as_stated(1.1)
+
+
+@pytest.mark.parametrize(("error", "explains"), [(0.03, True), (0.001, False)])
+def test_a_record_in_every_batch_may_seem_to_be_taken_more_than_once(error, explains):
+    """A rate of 1 that is measured as 1.06 was 'counted more than once'."""
+    assert Rates(found=1.06, error=error, p_stated=0.0, p_found=0.5).may_explain(0.5, 0.01) == explains
