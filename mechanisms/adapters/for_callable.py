@@ -89,7 +89,8 @@ def callable_step(
     An output is an array, a tensor or any pytree of them, kept in float32; in a transcript each one has the rounds as
     its first axis. Float64 or int64 outputs whose changes float32 would round away are refused: release float32
     yourself, or subtract a constant. The seed, below 2^64, must be the function's only source of randomness: what it
-    draws from elsewhere is audited too, but no trial can be repeated.
+    draws from elsewhere is audited too, but no trial can be repeated. Arrays of the dataset are copies: a function may
+    write into them, and the next trial gets them as they were.
 
     Args:
       function: what is audited. With ``workers`` it must be importable, that is defined at the top of a module.
