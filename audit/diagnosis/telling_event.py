@@ -154,6 +154,9 @@ def _most_exceeding(chosen_by: Sequence[Array], *, epsilon: float) -> tuple[floa
     for side in (0, 1):
         share, other_share = shares[side], shares[1 - side]
         order = np.argsort(math.exp(epsilon) * other_share - share)[:MOST_VALUES]
+        # a value that came once would not come again
+        again = order[share[order] * sizes[side] > 1.5]
+        order = again if again.size else order[:1]
         # count one trial more, so that a share of zero has an error too
         error = [np.sqrt((np.cumsum(part[order]) + 1 / size) / size) for part, size in zip(shares, sizes, strict=True)]
         beyond = np.cumsum((share - math.exp(epsilon) * other_share)[order])

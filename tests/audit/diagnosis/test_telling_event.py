@@ -123,3 +123,16 @@ def test_of_few_values_the_telling_one_is_said_first(code, epsilon, says):
     assert wrong.code in ("telling_event", "clear")
     assert says in wrong.says
     assert sum(found.risk for found in record.diagnoses) <= 0.2 * record.risk
+
+
+def test_values_that_came_once_are_not_named():
+    """It was 'the release is 0, 0.000187412, 0.00432989 or 0.00648279'."""
+    rng = np.random.default_rng(3)
+    without = rng.normal(size=(TRIALS, 1))
+    # two thirds of the trials repeat a value
+    without[: TRIALS // 3], without[TRIALS // 3 : 2 * TRIALS // 3] = 5.0, 6.0
+    with_record = without.copy()
+    with_record[with_record == 5.0] = 0.0
+    found = telling_event(rng.permutation(without), rng.permutation(with_record), epsilon=1.0, delta=0.0, risk=0.01)
+    assert found is not None
+    assert found.says.startswith(("the release is 0 in ", "the release is 5 in "))
