@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 from audit.diagnosis.all_questions import diagnose
 from audit.diagnosis.allowed_movement import claim_exceeds_stated
@@ -47,6 +48,7 @@ from audit.record.diagnosis_answer import DEPENDENT, NO_LINE, NOT_TOLD, REPLAY, 
 from audit.record.direction import direction
 from audit.record.record import AuditRecord
 from audit.trials.both_sides import Auditable, BothSides, both_sides, is_foreign
+from audit.trials.keys import audit_keys
 from audit.trials.user_code_errors import contained
 from guarantees.claim import Claim
 from mechanisms.pairs.gradient_pairs import GradientsError, made_of_gradients
@@ -57,6 +59,8 @@ OF_TIME = 0.1
 """Share of the audit's time that a hint may spend on drawing further outputs."""
 SHORTEST = 2.0
 """Smallest such time in seconds: on a busy machine a tenth of a short audit would be too little."""
+DRAWN_AGAIN = 8
+"""Trials that are drawn again before trials are said to depend on each other."""
 EXPLAINED_BY_LESS_NOISE = frozenset({"bare", "batches", "laplace", "normal", "ratio"})
 """Codes of 'wrong' answers that are explained if some coordinates have less noise."""
 EQUAL_TRIALS = ("silent", "repeated")
@@ -161,7 +165,7 @@ def _dependence(case: Case, *, risk: float) -> Diagnosis | None:
     except Exception:
         # the other questions report why outputs cannot be drawn
         return None
-    return trials_alike(
+    found = trials_alike(
         first,
         second,
         continuous=stated_law(case.record) != "any",
@@ -169,6 +173,17 @@ def _dependence(case: Case, *, risk: float) -> Diagnosis | None:
         plus_noise=adds_noise(case.record.claim),
         risk=risk,
     )
+    return None if found is not None and found.code == DEPENDENT and _same_in_another_order(case, first) else found
+
+
+def _same_in_another_order(case: Case, drawn: Array) -> bool:
+    """Whether the first trials, drawn again from the last to the first, come out as before: nothing is kept."""
+    key = audit_keys(case.key).without
+    try:
+        again = [case.sides.piece("without", key, n, n + 1, size=1)[0] for n in reversed(range(DRAWN_AGAIN))]
+    except Exception:
+        return False
+    return all(np.array_equal(np.ravel(one), np.ravel(other)) for one, other in zip(again[::-1], drawn, strict=False))
 
 
 def _without_violation(case: Case, read_as: Neighbours | None) -> tuple[Diagnosis, ...]:

@@ -11,6 +11,7 @@ from checks import assert_rate_at_most
 import audit
 import guarantees
 import mechanisms
+from audit.diagnosis import after_verdict
 from audit.diagnosis.cut_noise import cut_noise
 from audit.diagnosis.hints import is_cut
 from audit.diagnosis.trials_alike import trials_alike
@@ -218,3 +219,22 @@ def test_one_float32_number_in_several_forms_is_equal_in_two_trials_by_chance(ma
         trials_alike(*rows, continuous=True, cut=False, plus_noise=True, risk=0.05)
         for rows in zip(alike[::2], alike[1::2], strict=True)
     )
+
+
+def histogram(seed, rows):
+    counts = np.bincount(rows.astype(int).ravel(), minlength=10).astype(float)
+    return counts + np.random.default_rng(seed).laplace(scale=1.0, size=10)
+
+
+def test_a_function_of_its_seed_is_not_told_that_its_trials_depend(monkeypatch):
+    """With this many audits, chance makes one order tell: trials drawn in another order come out the same."""
+    said = []
+
+    def by_chance(first, second, **given):
+        said.append(trials_alike(np.sort(first, axis=0), second, **given))
+        return said[-1]
+
+    monkeypatch.setattr(after_verdict, "trials_alike", by_chance)
+    record = audited(histogram, ONE)
+    assert said[0].code == "dependent"
+    assert "dependent" not in {answer.code for answer in wrong(record)}
