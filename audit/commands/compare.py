@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STYLES = {
     "worse": "red",
     "better": "green",
-    "same": "default",
+    "no_change_shown": "default",
     "not_compared": "yellow",
     "added": "default",
     "missing": "yellow",
@@ -72,7 +72,7 @@ def _believed(change: Change, doubt: str | None) -> Change:
 
 def _any_compared(changes: tuple[Change, ...]) -> bool:
     """Whether any counts were compared, or two audits that could not run, as expected."""
-    return any(change.test is not None or change.state == "same" for change in changes)
+    return any(change.test is not None or change.state == "no_change_shown" for change in changes)
 
 
 def _caption(changes: tuple[Change, ...], risk: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from audit.bounds.clopper_pearson import require_risk
 from audit.record.record import AuditRecord, ScoreGrid
 from guarantees.checks import Share, checked
 
-State = Literal["worse", "better", "same", "not_compared", "added", "missing"]
+State = Literal["worse", "better", "no_change_shown", "not_compared", "added", "missing"]
 REMEDY = "fix the thresholds (policy from_theory or fixed), or run the new audit with --like OLD.json"
 NO_TEST = f"the two grids of scores have no threshold in common; {REMEDY}"
 BLIND = (
@@ -63,6 +64,8 @@ class SharedTest:
     new_advantage: float
     p_larger: float
     p_smaller: float
+    larger_from: float | None = None
+    """Observed advantage of the new record from which its leakage would be called larger; None if none would be."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,9 +97,10 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     violation that was not there before is worse without a test: it is false as often as the new run's risk allows.
     [fisher1922; holm1979]
 
-    'Same' means that no change was shown, not that there is none. 'Not compared': the two records have no threshold in
-    common that could show a change or that sees half of the leak that either record shows, one could stop early and is
-    no fixed sample, or one could not run (both, as expected, is the same).
+    'No change shown' does not mean that nothing changed; the reason says how large an advantage would have been called
+    larger. 'Not compared': the two records have no threshold in common that could show a change or that sees half of
+    the leak that either record shows, one could stop early and is no fixed sample, or one could not run (both, as
+    expected, is no change).
 
     Args:
       old: records of the earlier version.
@@ -118,7 +122,7 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     before = {record.name: record for record in old}
     now = {record.name: record for record in new}
     both = [name for name in before if name in now]
-    tests = {name: shared_test(before[name], now[name], risk=risk) for name in both}
+    tests = {name: shared_test(before[name], now[name], risk=risk, audits=len(both)) for name in both}
     larger = _holm({name: test.p_larger for name, test in tests.items() if test is not None})
     smaller = _holm({name: test.p_smaller for name, test in tests.items() if test is not None})
     changes = [
@@ -128,12 +132,12 @@ def compare(old: tuple[AuditRecord, ...], new: tuple[AuditRecord, ...], *, risk:
     return (*changes, *(_unmatched(record, "added") for name, record in now.items() if name not in before))
 
 
-def shared_test(old: AuditRecord, new: AuditRecord, *, risk: float) -> SharedTest | None:
+def shared_test(old: AuditRecord, new: AuditRecord, *, risk: float, audits: int = 1) -> SharedTest | None:
     """The common threshold at which old and new together have the largest advantage, with both p-values there.
 
     It is chosen on each side's pooled scores, which are the same whichever record is called old: under 'nothing
     changed' the labels are still a fair draw, so that the choice costs no risk. Thresholds that cannot show a change at
-    ``risk`` are skipped.
+    ``risk`` are skipped. ``audits`` is how many share the risk.
     """
     if old.stops_early or new.stops_early:
         return None
@@ -145,7 +149,7 @@ def shared_test(old: AuditRecord, new: AuditRecord, *, risk: float) -> SharedTes
     # the sort is stable: of equal ones the first
     ranked = sorted((candidate for candidate in found if candidate[0] >= 0), key=lambda candidate: -candidate[0])
     best = next((test for _, test in ranked if _could_show(test[2], risk)), None)
-    return None if best is None else _fisher_test(*best)
+    return None if best is None else _fisher_test(*best, risk=risk / audits)
 
 
 def _pairs(old: AuditRecord, new: AuditRecord) -> list[tuple[str, ScoreGrid, ScoreGrid]]:
@@ -190,7 +194,7 @@ def _common_thresholds(
     return [(edge, np.array([tables[0][edge], tables[1][edge]]).transpose(1, 0, 2)) for edge in shared]
 
 
-def _fisher_test(member: str, threshold: float, counts: np.ndarray, above: bool) -> SharedTest:
+def _fisher_test(member: str, threshold: float, counts: np.ndarray, above: bool, *, risk: float) -> SharedTest:
     """Fisher's test of each error rate, in both directions. ``counts`` is [side, record, above/below]."""
     alarm, quiet = (0, 1) if above else (1, 0)
     errors = (counts[0][:, [alarm, quiet]], counts[1][:, [quiet, alarm]])
@@ -210,7 +214,26 @@ def _fisher_test(member: str, threshold: float, counts: np.ndarray, above: bool)
         # an advantage that did not grow shows no larger leak, even if one error rate fell
         p_larger=p("greater") if new > old else 1.0,
         p_smaller=p("less") if new < old else 1.0,
+        larger_from=_larger_from(errors, risk),
     )
+
+
+def _larger_from(errors: Sequence[np.ndarray], risk: float) -> float | None:
+    """Observed advantage from which the new record is surely called larger: one of its error rates is then so low.
+
+    ``errors`` are two tables with a row for old and new, each with the number of errors and of correct answers.
+    """
+    rates = []
+    for (old, right), (new, missed) in errors:
+        trials = int(new + missed)
+
+        def is_larger(fewer: int, *, old: int = old, right: int = right, trials: int = trials) -> bool:
+            table = [[old, right], [fewer, trials - fewer]]
+            return 2 * float(np.asarray(fisher_exact(table, alternative="greater"))[1]) <= risk
+
+        most = bisect.bisect_left(range(trials + 1), True, key=lambda fewer: not is_larger(fewer)) - 1
+        rates.append(None if most < 0 else most / trials)
+    return None if rates == [None, None] else 1 - sum(rate or 0.0 for rate in rates)
 
 
 def _holm(p_values: dict[str, float]) -> dict[str, float]:
@@ -257,7 +280,7 @@ def _state(
     if new.verdict == "violation" and old.verdict != "violation":
         return "worse", "a violation that was not there before"
     if not old.ran and not new.ran and old.as_expected and new.as_expected:
-        return "same", f"it could not run before and now, as expected: {new.reason}"
+        return "no_change_shown", f"it could not run before and now, as expected: {new.reason}"
     if not (old.ran and new.ran):
         if old.reason == new.reason:
             return "not_compared", f"it could run neither before nor now: {new.reason}"
@@ -279,7 +302,14 @@ def _state(
         reason = SEES_LESS.format(*seen, *(largest for largest, _ in by_record))
         return "not_compared", reason if new.scores is None else reason.replace(REMEDY, OTHER_THRESHOLDS)
     shared = f"; {ONE_SEED if new.scores is None else SAME_SCORES}" if old.key == new.key else ""
-    return "same", f"no change shown: {advantages}{shared}"
+    return "no_change_shown", f"{advantages}; {_would_show(test)}{shared}"
+
+
+def _would_show(test: SharedTest) -> str:
+    """What the trials would have shown, so that nobody reads 'no change shown' as 'nothing changed'."""
+    if test.larger_from is None:
+        return "with so few trials no observed advantage would be called larger"
+    return f"from {test.larger_from:.4f} on it would be called larger"
 
 
 def _why_none(old: AuditRecord, new: AuditRecord) -> str:

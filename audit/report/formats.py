@@ -27,7 +27,7 @@ from audit.report.diagnoses import (
 )
 from audit.report.escaping import command_property, command_text, markdown_text, shown, visible
 from audit.report.table import broken_in_short, proven_delta, proven_epsilon, readable, reasons_told
-from audit.report.text import brief_lines
+from audit.report.text import brief_lines, not_as_expected
 from dpsgd_audit.spelling import counted
 from guarantees.numerics.rounding import at_most
 
@@ -69,7 +69,7 @@ def markdown(records: tuple[AuditRecord, ...], *, title: str) -> str:
             many = asked(record.diagnoses)
             reasons.append(f"{heading(record).capitalize()}: {wrong}{f' ({many}.)' if many else ''}")
         if reasons:
-            ended = f"{readable(record.verdict)}; {markdown_text(' '.join(reasons))}"
+            ended = f"{readable(record.verdict)}{not_as_expected(record)}; {markdown_text(' '.join(reasons))}"
             lines += ["", f"**{markdown_text(record.name)}**: {ended}"]
     if changing := [markdown_text(record.name) for record in records if record.repeatable is False]:
         lines += ["", f"{NOT_REPEATABLE.capitalize()} ({', '.join(changing)})."]

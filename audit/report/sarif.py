@@ -20,7 +20,7 @@ from audit.record.record import AuditRecord
 from audit.report.diagnoses import Place, beside_the_verdict, heading, places_of, stated_at
 from audit.report.escaping import shown, visible
 from audit.report.table import readable
-from audit.report.text import brief_lines
+from audit.report.text import brief_lines, not_as_expected
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 RULES = {
@@ -97,14 +97,11 @@ def _log(results: list[dict[str, Any]], unrun: list[dict[str, Any]]) -> str:
 def _result(record: AuditRecord, place: str | None) -> dict[str, Any]:
     fingerprint = _fingerprint(record.name)
     record = shown(record)
-    label, text = "broken", f"expected a {record.expect}."
-    if record.violated_at is not None:
-        text = record.violated_at.says
-    elif record.verdict == "inconclusive":
-        label, text = "because", record.reason
+    violated = record.violated_at
+    label, text = ("because", record.reason) if violated is None else ("broken", violated.says)
     # what a replay or the outputs show beside a verdict are results of their own
     rest = brief_lines(record, but=(label, "replay", "hint"))[1:]
-    message = "\n".join([f"{record.name}: {readable(record.verdict)}: {text}", *rest])
+    message = "\n".join([f"{record.name}: {readable(record.verdict)}{not_as_expected(record)}: {text}", *rest])
     return _of_rule(record.verdict, message, fingerprint, places_of(record, place))
 
 

@@ -26,14 +26,14 @@ def record_lines(record: AuditRecord) -> list[str]:
     record = shown(record)
     if not record.ran:
         return [
-            f"{record.name}: {readable(record.verdict)}",
+            f"{record.name}: {readable(record.verdict)}{not_as_expected(record)}",
             f"  claim:   {record.claim.describe()}",
             f"  because: {record.reason}",
         ]
     epsilon = record.epsilon(record.report_delta)
     return [
-        f"{record.name}: {readable(record.verdict)} (p-value {record.p_value:.2g}, risk {record.risk:.2g}"
-        f"{f', look {record.look}' if record.look else ''})",
+        f"{record.name}: {readable(record.verdict)}{not_as_expected(record)} (p-value {record.p_value:.2g}, "
+        f"risk {record.risk:.2g}{f', look {record.look}' if record.look else ''})",
         *_broken_lines(record),
         *_code_lines(record),
         f"  claim:   {record.claim.describe()}: epsilon {record.claim.epsilon_at(record.report_delta)}, "
@@ -56,6 +56,13 @@ def record_lines(record: AuditRecord) -> list[str]:
         *([f"  close:   {note}"] if (note := close_call(record)) else []),
         *([f"  next:    {note}"] if (note := second_pair(record)) else []),
     ]
+
+
+def not_as_expected(record: AuditRecord) -> str:
+    """Clause: what the suite expected, where that is another verdict than that the claim holds."""
+    if record.as_expected or record.expect == "no_violation_found":
+        return ""
+    return ", expected a violation" if record.expect == "violation" else f", expected {readable(record.expect)}"
 
 
 BRIEF = ("broken", "line", "replay", "wrong", "hint", "claim", "proven", "guesses", "because", "valid")

@@ -182,7 +182,7 @@ def explain(
     - what happens inside callbacks and other code that the trace does not enter
     - loops whose number of steps depends on the data
     - programs that are not the same for N and N + 1 records
-    - whether batches are drawn by the sampler and at the rate that the claim assumes
+    - how batches are drawn, except for the faults that in_every_batch and sampled_otherwise name under a Poisson claim
     - the noise's law: its tails, its grain, the quality of its generator
     - with PyTorch also random numbers of NumPy and of Python, data that leave PyTorch and come back, noise that is
       added to single records and not clipped with them, and permutations of N and N + 1 records
@@ -194,7 +194,8 @@ def explain(
       clip: the clipping norm that the code is said to use; by default the one stated with the mechanism.
       noise_multiplier: the noise's deviation over the clipping norm, as promised; by default the larger of the
         claim's and the one stated with the mechanism.
-      claim: the promise; its ``noise_multiplier`` is what each release is compared with.
+      claim: the promise. Each release is compared with its noise multiplier, with the mu of ``gaussian`` or (one draw
+        of Laplace noise in JAX) with the epsilon of ``laplace``; batches with its Poisson rate.
 
     Returns:
       Findings with their lines, what each release cost, and what could not be followed.

@@ -37,11 +37,11 @@ NOT_SEEN = (
     "what happens inside callbacks and other code that the trace does not enter",
     "loops whose number of steps depends on the data",
     "programs that are not the same for N and N + 1 records",
-    "whether batches are drawn by the sampler and at the rate that the claim assumes",
+    "how batches are drawn, except for the faults that in_every_batch and sampled_otherwise name under a Poisson claim",
     "the noise's law: its tails, its grain, the quality of its generator",
 )
 """What no replay judges; told with every explanation, so that silence is not read as privacy."""
-NEVER_SEEN = "Not seen by a replay: callbacks, the law of the sampler and of the noise, and more (help(audit.explain))."
+NEVER_SEEN = "Not seen by a replay: callbacks, most laws of samplers, the noise's law, and more (help(audit.explain))."
 
 NOTHING_STATED = (
     "Whether the noise below is enough is for trials to judge (`dpsgd-audit run`): noise_multiplier= was not given, "

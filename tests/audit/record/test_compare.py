@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from checks import assert_rate_at_most
 from made_records import explained, made
+from scipy.stats import fisher_exact
 from toys import PAIR, First, Shift
 
 import audit
@@ -70,12 +71,42 @@ def test_a_larger_leak_is_worse_and_a_smaller_one_better(template):
 def test_the_same_record_has_not_changed(template):
     record = drawn(template, 1.0, seed=1)
     (change,) = compare((record,), (record,), risk=1e-3)
-    assert (change.state, change.adjusted_p_larger, change.adjusted_p_smaller) == ("same", 1.0, 1.0)
+    assert (change.state, change.adjusted_p_larger, change.adjusted_p_smaller) == ("no_change_shown", 1.0, 1.0)
     assert "--fresh-seed" in change.reason
     (change,) = compare((record,), (dataclasses.replace(record, key="another"),), risk=1e-3)
-    assert change.reason.startswith("no change shown: observed advantage ")
+    assert change.reason.startswith("observed advantage ")
     assert f" now, at the shared threshold {change.test.threshold:.4g}" in change.reason
     assert "seed" not in change.reason
+
+
+@pytest.mark.parametrize("audits", [1, 5])
+def test_an_unchanged_record_says_which_advantage_would_be_called_larger(template, audits):
+    """'same: no change shown' stood beside noise cut to 0.6: trials so few could not have shown it."""
+    old, new = drawn(template, 0.5, seed=1), drawn(template, 0.5, seed=2)
+    test = shared_test(old, new, risk=1e-3, audits=audits)
+    assert 0 < test.new_advantage < test.larger_from < 0.4
+    (change,) = compare((old,), (new,), risk=1e-3)
+    assert change.state == "no_change_shown"
+    assert f"; from {change.test.larger_from:.4f} on it would be called larger" in change.reason
+    edge, errors = EDGES.index(test.threshold), []
+    for record in (old, new):
+        sides = [np.asarray(side) for side in (record.grids[0].without, record.grids[0].with_record)]
+        errors.append([int(sides[0][edge + 1 :].sum()), int(sides[1][: edge + 1].sum())])
+    # the new record with both error rates as high as they may be at that advantage, then with one error less
+    trials, level = 2000, 1e-3 / audits
+    most = [max(k for k in range(trials) if larger(errors[0][i], k, trials, level)) for i in (0, 1)]
+    assert test.larger_from == pytest.approx(1 - sum(most) / trials)
+
+
+def larger(old, new, trials, risk):
+    table = [[old, trials - old], [new, trials - new]]
+    return 2 * fisher_exact(table, alternative="greater").pvalue <= risk
+
+
+def test_trials_that_could_show_no_larger_leak_say_so(template):
+    old, new = (drawn(template, 3.0, seed=seed, trials=12) for seed in (1, 2))
+    (change,) = compare((old,), (new,), risk=1e-3)
+    assert change.test is None or "with so few trials no observed advantage" in change.reason
 
 
 def test_a_reversed_score_is_compared_in_its_own_direction(template):
@@ -87,8 +118,8 @@ def test_a_new_violation_is_worse_whatever_the_counts(template):
     old = drawn(template, 1.0, seed=1)
     new = dataclasses.replace(old, verdict="violation")
     assert compare((old,), (new,), risk=1e-3)[0].state == "worse"
-    assert compare((new,), (new,), risk=1e-3)[0].state == "same"
-    assert compare((new,), (old,), risk=1e-3)[0].state == "same"
+    assert compare((new,), (new,), risk=1e-3)[0].state == "no_change_shown"
+    assert compare((new,), (old,), risk=1e-3)[0].state == "no_change_shown"
 
 
 def test_audits_without_a_partner_are_named(template):
@@ -151,7 +182,7 @@ def test_what_tells_everything_or_nothing_apart_is_still_the_same(template):
     for mu in (0.0, 100.0):
         records = [drawn(template, mu, seed=seed, key=str(seed)) for seed in range(4)]
         for old in records:
-            assert {compare((old,), (new,), risk=1e-3)[0].state for new in records} == {"same"}
+            assert {compare((old,), (new,), risk=1e-3)[0].state for new in records} == {"no_change_shown"}
 
 
 def test_an_audit_that_was_not_compared_has_an_exit_code_of_its_own(template, tmp_path, capsys):

@@ -170,7 +170,7 @@ def test_fixed_thresholds_are_compared_and_chosen_ones_are_not():
     (change,) = audit.compare((as_record(old),), (as_record(worse),), risk=0.05)
     assert (change.state, change.test.threshold) == ("worse", 1.0)
     (same,) = audit.compare((as_record(old),), (as_record(old),), risk=0.05)
-    assert same.state == "same"
+    assert same.state == "no_change_shown"
     assert "both records are of the same scores" in same.reason
     for pair in ((judged(), judged()), (judged(thresholds=(1.0,)), judged()), (judged(*OUTPUTS), judged(*OUTPUTS))):
         (change,) = audit.compare(*((as_record(each),) for each in pair), risk=0.05)

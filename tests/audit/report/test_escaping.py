@@ -109,7 +109,7 @@ def test_the_terminal_gets_no_markup_and_no_escapes(record, monkeypatch):
     table.print_table((record,), suite_risk=0.05)
     assert "\x1b[2J" not in out.getvalue()
     assert "[red]e[/]" in out.getvalue().replace("\n", "")
-    assert compare((record,), (record,), risk=0.05)[0].state == "same"
+    assert compare((record,), (record,), risk=0.05)[0].state == "no_change_shown"
 
 
 def test_code_on_a_page_is_escaped_first():

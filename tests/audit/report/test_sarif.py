@@ -12,7 +12,9 @@ from jsonschema.validators import validator_for
 from audit.record.diagnosis_answer import Diagnosis
 from audit.record.record import AuditRecord
 from audit.report.diagnoses import function_place
+from audit.report.formats import github_annotations, markdown
 from audit.report.sarif import RULES, sarif
+from audit.report.text import record_lines
 from audit.verdict.verdict import VERDICTS
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -91,6 +93,20 @@ def test_what_a_replay_shows_beside_a_verdict_is_a_warning_at_the_line_of_code(v
 
 def test_an_expected_verdict_is_none(violation):
     assert results(dataclasses.replace(violation, expect="violation")) == []
+
+
+@pytest.mark.parametrize("verdict", ["no_violation_found", "inconclusive"])
+def test_every_format_says_that_a_violation_was_expected(violation, verdict):
+    """The annotation was an error that named the right code's claim, and nothing of a pinned problem that is gone."""
+    gone = dataclasses.replace(violation, expect="violation", verdict=verdict, violated_at=None, reason="few trials.")
+    (annotation,) = github_annotations((gone,))
+    (result,) = results(gone)
+    texts = [annotation, result["message"]["text"], markdown((gone,), title="t"), "".join(record_lines(gone))]
+    assert all(", expected a violation" in text for text in texts)
+    held = dataclasses.replace(gone, expect=verdict)
+    assert not any("expected a" in text for text in ("".join(record_lines(held)), markdown((held,), title="t")))
+    failed = dataclasses.replace(gone, expect="could_not_run")
+    assert ", expected could not run (" in record_lines(failed)[0]
 
 
 @pytest.mark.parametrize("place", ["", "the default suite"])

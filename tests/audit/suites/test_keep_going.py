@@ -271,7 +271,7 @@ def test_what_is_expected_not_to_run_before_and_now_is_compared(records, tmp_pat
     """A suite with one such audit could never end with 0."""
     expected = dataclasses.replace(records[0], expect="could_not_run")
     (change,) = compare((expected,), (expected,), risk=0.01)
-    assert change.state == "same"
+    assert change.state == "no_change_shown"
     assert change.reason.startswith("it could not run before and now, as expected: ")
     files = [str(tmp_path / name) for name in ("old.json", "new.json")]
     for file in files:
