@@ -118,10 +118,21 @@ def other_than_told(record: AuditRecord) -> str:
 
 
 def no_wrong_line(records: Sequence[AuditRecord]) -> str:
-    """Audits whose code was replayed and showed no wrong line, which no answer of a record says."""
+    """Audits whose code was replayed and showed no wrong line, and those of which no answer says what a replay shows."""
     names = [repr(record.name) for record in records if record.environment.get(REPLAY)]
+    if not names:
+        return ""
     whose = "" if len(names) == len(records) else f" of {', '.join(names)}"
-    return f"A replay of the code{whose} found no line that looks wrong." if names else ""
+    left = [repr(record.name) for record in records if _without_replay(record)]
+    besides = f" It did not judge {', '.join(left)}; `dpsgd-audit explain` says why." if left else ""
+    return f"A replay of the code{whose} found no line that looks wrong.{besides}"
+
+
+def _without_replay(record: AuditRecord) -> bool:
+    """Whether a user's code shows no violation, and no replay of it was praised, told or excused."""
+    audited = record.drawn and record.verdict != "violation" and record.scores is None and record.diagnose is not False
+    ours = record.mechanism.name in {*MECHANISMS, *COLLAPSED}
+    return audited and not ours and not record.diagnoses and not record.environment.get(REPLAY)
 
 
 def _half_noise(record: AuditRecord, trials: int) -> str:

@@ -57,7 +57,8 @@ def line_answers(
     theirs = [one for one in suspicions if not one.lines or not all(is_ours(path) for path, _ in one.lines)]
     ours = [not_followed(f"{AT_OURS} ({one.says.rstrip('.')})") for one in suspicions if one not in theirs]
     answers = tuple(map(_answer, theirs[:MOST] or [*ours, *told.not_judged][:1]))
-    judged = stated.due is not None and told.rounds and all(one.judged for one in told.rounds)
+    compared = stated.due is not None or told.epsilon is not None
+    judged = compared and told.rounds and all(one.judged for one in told.rounds)
     if not answers and judged and not told.covered.opaque:
         answers = (NO_LINE,)
     return answers, told.is_as_stated(stated.due)

@@ -91,6 +91,27 @@ def test_right_code_is_not_accused():
     assert no_wrong_line((found, found)) == "A replay of the code found no line that looks wrong."
 
 
+def test_an_audit_that_was_not_replayed_is_named_beside_those_that_were(record):
+    """'A replay of the code of 'a', 'b' found no line that looks wrong' said nothing of a third audit."""
+    replayed, unread = (dataclasses.replace(record, diagnoses=(), name=name) for name in ("a", "b"))
+    replayed = dataclasses.replace(replayed, environment={**record.environment, "replay": "no line looks wrong"})
+    said = no_wrong_line((replayed, unread))
+    assert said.startswith("A replay of the code of 'a' found no line that looks wrong. It did not judge 'b'; ")
+    (ours,) = [dataclasses.replace(unread, mechanism=dataclasses.replace(unread.mechanism, name="one_round"))]
+    for other in (record, ours, dataclasses.replace(unread, verdict="violation")):
+        assert "did not judge" not in no_wrong_line((replayed, other))
+
+
+def test_laplace_noise_that_was_compared_with_the_claim_counts_as_replayed():
+    def histogram(key, groups):
+        return jax.numpy.bincount(groups, length=4) + jax.random.laplace(key, (4,))
+
+    pair = mechanisms.add_record(np.array([0, 1, 2]), 3)
+    stated = Stated(epsilon=1.0)
+    told, _ = line_answers(mechanisms.mechanism(histogram), pair, key=jax.random.key(0), stated=stated, brief=True)
+    assert told == (NO_LINE,)
+
+
 def test_a_replay_that_did_not_see_the_noise_does_not_praise_the_code():
     def drawn(seed):
         return np.random.default_rng(int(seed)).normal(size=4).astype(np.float32)
