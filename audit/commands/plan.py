@@ -152,6 +152,11 @@ def _print_table(plans: list[AuditPlan]) -> None:
         f"Trials are of both datasets together, at power {power:g} and risk {risk:.2g} an audit; epsilons are at {at}; "
         "times are of drawing in one process."
     ]
+    if any(entry.plan.smallest_leak.epsilon is not None for entry in plans):
+        meant.append(
+            "The epsilon of the smallest Gaussian leak found may lie below the claimed one: such a leak exceeds the "
+            "claim at another delta."
+        )
     cells = [_cells(entry) for entry in plans]
     if any("never" in cell for row in cells for cell in row):
         meant.append("Never: as far as known, the code keeps its claim.")

@@ -118,7 +118,7 @@ def other_than_told(record: AuditRecord) -> str:
 
 
 def no_wrong_line(records: Sequence[AuditRecord]) -> str:
-    """Audits whose code was replayed and showed no wrong line, and those of which no answer says what a replay shows."""
+    """Audits whose code was replayed and showed no wrong line, and those that no replay judged without saying so."""
     names = [repr(record.name) for record in records if record.environment.get(REPLAY)]
     if not names:
         return ""
@@ -154,6 +154,8 @@ OF_BATCHES = ("sampler", "batches", "rounds")
 """Parameters that say how records are divided among batches, as claims about shuffled batches have them."""
 IN_JAX = " (gradient_canaries(weights).pair(data, relation=..., others='zero'))"
 """How to make such a pair where the audited code is JAX."""
+OF_ROWS = " (worst_case_pair(..., shared=0.0))"
+"""How to make such a pair where the records are gradients and there are no weights."""
 SECOND_PAIR = (
     "The other records have gradients too, and who joins the batch hides what one record does. Next, audit one or two "
     "records and a new one whose gradient points the other way and is many times longer, or a canary "
@@ -184,7 +186,7 @@ def second_pair(record: AuditRecord) -> str:
     lengths = record.gradient_lengths
     silent = pair.parameters.get("others") == "zero" or not pair.parameters.get("records", 1)
     silent = silent or (lengths is not None and max(lengths.others, default=0.0) == 0)
-    return OPPOSED_PAIR if silent else SILENT_PAIR.format(in_jax)
+    return OPPOSED_PAIR if silent else SILENT_PAIR.format(OF_ROWS if pair.name == "worst_case_pair" else in_jax)
 
 
 def _in_batches(record: AuditRecord) -> bool:

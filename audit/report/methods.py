@@ -232,7 +232,7 @@ def _by_name(records: tuple[AuditRecord, ...]) -> list[str]:
 
 
 def bibtex(records: tuple[AuditRecord, ...]) -> str:
-    """BibTeX entries of the tool and of every source that the claims and bounds of these records rest on."""
+    """BibTeX entries of the tool and of the sources that the claims and bounds of these records name."""
     text = resources.files("guarantees").joinpath("references.bib").read_text(encoding="utf-8")
     known = {found.group(1): found.group(0) for found in ENTRY.finditer(text)}
     wanted = {key for record in records if record.ran for key in BOUNDS[_method(record)][1]}

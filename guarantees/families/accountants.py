@@ -14,6 +14,7 @@ from guarantees.checks import Positive, Rate, Whole, checked, require
 from guarantees.claim import Claim, grouped, poisson_sums, summed
 from guarantees.families.event_text import event_from_text
 from guarantees.families.renyi import profile_of_renyi
+from guarantees.laws.composition import SOURCES
 from guarantees.laws.gaussian_and_laplace import GaussianLaw
 from guarantees.laws.group import group_law
 from guarantees.laws.kept import kept
@@ -90,10 +91,11 @@ def poisson_training(
     """
     one = group_law(rate=rate, noise_multiplier=noise_multiplier, group=group, relation=relation)
     parameters: dict[str, Any] = {"rate": rate, "noise_multiplier": noise_multiplier, "steps": steps}
+    pair = "zhu2022, theorem 11" if group == 1 else "ganesh2024"
     if isinstance(one, GaussianLaw) and one.rate == 1:
         curve, source = TradeOff(one).compose(int(steps)), "dong2022, corollary 3.3"
     elif accountant == "certified":
-        curve, source = TradeOff(one).compose(int(steps)), "this package's certified composition"
+        curve, source = TradeOff(one).compose(int(steps)), f"this package's certified composition; {pair}; {SOURCES}"
         parameters["accountant"] = accountant
     else:
         require("group", group == 1, "1 unless accountant='certified'", group)
@@ -273,7 +275,8 @@ def _accounted(
         # found without the package's metadata, or refused now
         _dp_accounting(instead=INSTEAD)
     law = functools.partial(_kept_pld_law, (rate, noise_multiplier, steps, relation, step), version)
-    return ComputedCurve(law), f"dp-accounting PLD, pessimistic, lattice {step:g}"
+    named = f"dp-accounting PLD, pessimistic, lattice {step:g}"
+    return ComputedCurve(law), f"{named}; zhu2022, theorem 11; koskela2020; doroshenko2022"
 
 
 def _version() -> str | None:

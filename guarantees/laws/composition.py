@@ -22,6 +22,8 @@ from guarantees.laws.law import Certificate, LossLaw, estimate, reverse
 from guarantees.numerics.array import Array
 from guarantees.numerics.rounding import at_most
 
+SOURCES = "dong2022, lemma C.1; doroshenko2022; koskela2020"
+"""Where the certified composition of laws comes from."""
 MOST_OUTCOMES = 2000
 """Discrete losses with at most this many different sums are composed exactly, outcome by outcome."""
 

@@ -178,6 +178,21 @@ def test_bibtex_has_the_tool_and_what_claims_rest_on(violation):
         assert key in entries
 
 
+@pytest.mark.parametrize(
+    "claim",
+    [
+        guarantees.poisson_training(rate=0.25, noise_multiplier=2.0, steps=2, accountant="certified"),
+        guarantees.claim_from_history([(2.0, 0.25, 2)]),
+    ],
+    ids=["poisson_training", "claim_from_history"],
+)
+def test_bibtex_has_the_sources_of_composed_claims(violation, claim):
+    """It had those of the tests alone."""
+    composed = claim_part(guarantees.gaussian(mu=1.0), 1e-5)
+    entries = bibtex((dataclasses.replace(violation, claim=dataclasses.replace(composed, source=claim.source)),))
+    assert all(f"{{{key}," in entries for key in ("zhu2022", "dong2022", "doroshenko2022", "koskela2020"))
+
+
 def test_text_becomes_harmless_latex(hostile):
     text = latex_text(hostile.name)
     assert text.isascii()

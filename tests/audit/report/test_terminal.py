@@ -145,6 +145,10 @@ def test_where_no_violation_is_found_in_code_of_the_users_the_replay_of_its_line
         pair = dataclasses.replace(data, name=name, parameters=parameters)
         assert proposed in remedy(dataclasses.replace(rare, neighbours=pair, gradient_lengths=None))
         assert "Next, " not in remedy(dataclasses.replace(rare, verdict="violation", neighbours=pair))
+        # a pair of gradients has no weights to make canaries for
+        rows = name == "worst_case_pair"
+        told = remedy(dataclasses.replace(rare, neighbours=pair, gradient_lengths=None))
+        assert ("worst_case_pair(..., shared=0.0)" in told, rows and "gradient_canaries" in told) == (rows, False)
     few, lengths = dataclasses.replace(data, parameters={"records": 3}), GradientLengths(record=9.0, others=(0, 0, 0))
     silent = dataclasses.replace(rare, neighbours=few, gradient_lengths=lengths)
     assert "among others whose gradients point the other way" in remedy(silent)
