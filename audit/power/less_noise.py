@@ -32,7 +32,7 @@ HIDES_NOTHING = 0.99
 TOLERANCE = 1e-3
 POINTS = 2**16
 """Points of the lattice on which the steps of a training are composed; its error is less than a halving."""
-AT_BEST = "That takes the best score and threshold, and other records whose gradients are zero"
+AT_BEST = "This assumes the best score and threshold, and other records whose gradients are zero"
 """Conditions under which so much noise is found: a learned score may find less, and other gradients may hide it."""
 LARGE_LOSSES = np.geomspace(1e-3, 500.0, 60)
 """Thresholds for the largest loss of a step, beside those at its levels."""

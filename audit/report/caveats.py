@@ -45,7 +45,7 @@ def close_call(record: AuditRecord) -> str:
 def found_leak(record: AuditRecord) -> str:
     """The smallest leak that an audit finds, as often as its reason says, by how often a guess is right."""
     found = record.claim.advantage + (record.detectable_advantage_excess or 1.0)
-    return "" if found >= 1 else f"guesses right {at_most(50 * (1 + found))}% of the time"
+    return "" if found >= 1 else f"a leak that makes {at_most(50 * (1 + found))}% of guesses right"
 
 
 def again(records: Sequence[AuditRecord]) -> str:

@@ -82,8 +82,8 @@ def _drawn(records: tuple[AuditRecord, ...], *, of_all: bool) -> list[str]:
         f"Lower bounds on $\\varepsilon$ (at $\\delta = {_list(deltas)}$), $\\delta$ and $\\mu$ follow from the "
         f"counts of false alarms and misses by {' or '.join(how)} {sources}.",
         *(["Audits could end early; their bounds hold at every time."] if early else []),
-        f"The claim{' is' if len(claims) == 1 else 's are'} "
-        f"{'; '.join(claims[:6])}{' and others' if len(claims) > 6 else ''}.",
+        f"We audited against {'this claim' if len(claims) == 1 else f'{len(claims)} claims'}: "
+        f"{'; '.join(claims[:6])}{'; and others' if len(claims) > 6 else ''}.",
         *_power(records),
         *_changing(records),
     ]
@@ -174,7 +174,7 @@ def _guessed(record: AuditRecord) -> str:
     return (
         f"The audit ``{latex_name(record.name)}'' is of {latex_text(counts)}. "
         f"Verdict: {latex_text(readable(record.verdict))}; {_in_symbols(why)}. "
-        f"The claim is {_claimed(record.claim)}. By {how} \\citep{{{','.join(cited)}}} "
+        f"It is audited against this claim: {_claimed(record.claim)}. By {how} \\citep{{{','.join(cited)}}} "
         f"the audit proves {proven} at $\\delta = {number(record.report_delta)}${beyond}."
     )
 
@@ -182,8 +182,8 @@ def _guessed(record: AuditRecord) -> str:
 def _claimed(claim: ClaimPart) -> str:
     """A claim's formula as part of a sentence: of a mechanism, not an adjective."""
     return re.sub(
-        "^subsampled Gaussian(, composed)?",
-        lambda found: f"that of the {'composed ' * bool(found[1])}subsampled Gaussian mechanism",
+        "^(?:DP, (Laplace)|(subsampled Gaussian)(, composed)?)",
+        lambda found: f"the {'composed ' * bool(found[3])}{found[1] or found[2]} mechanism",
         formula(claim),
     )
 

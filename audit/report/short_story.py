@@ -124,6 +124,5 @@ def _power(records: tuple[AuditRecord, ...]) -> str:
     """What audits without a violation would have found, as often as their reasons say; smaller leaks may be there."""
     green = [record for record in records if record.verdict == "no_violation_found"]
     leaks = sorted({leak for record in green if (leak := found_leak(record))})
-    who = "it" if len(green) == 1 else "they" if len(leaks) == 1 else "one of them"
-    where = f"on {'this pair' if len(green) == 1 else 'these pairs'}"
-    return f"; {RUNS} {who} would find {leaks[0]} {where}" if leaks else ""
+    where = " on one of these pairs" if len(leaks) > 1 else ""
+    return f". {leaks[0].capitalize()} would be found {RUNS}{where}" if leaks else ""

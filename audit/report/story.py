@@ -90,11 +90,7 @@ def consequence(record: AuditRecord, most: Ceiling | None) -> str:
         f"No leak above the claim was found. Under the claim a guess is right at most {_percent(allowed)} of the time"
     )
     leak = found_leak(record)
-    return (
-        f"{found}. {_capital(RUNS)} this audit would have found a leak with {leak}."
-        if leak
-        else f"{found}; {record.reason}"
-    )
+    return f"{found}. {_capital(RUNS)} this audit would have found {leak}." if leak else f"{found}; {record.reason}"
 
 
 def remedy(record: AuditRecord) -> str:

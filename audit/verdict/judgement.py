@@ -41,7 +41,7 @@ RUNS = in_so_many_runs(power.POWER)
 ONE_RELEASE = "in one release"
 HERE = f"(on this pair, with these scores and thresholds, {ONE_RELEASE})"
 NOISELESS = "releases without any noise, because few of them sample the record"
-MISSED = f"; they would miss {NOISELESS}"
+MISSED = f", and {NOISELESS}"
 HALF = "noise of half the stated size"
 ONE_PLACE = (
     "all scores, without and with the record, are the same or lie on the same side of every threshold, so this "
@@ -240,15 +240,17 @@ def conclude(
         why = "no counts of this size could refute the claim"
     else:
         missed = _moderate(claim, delta) if not found.conclusive else NOISELESS if nothing else HALF
-        beside = f"; {RUNS} they find {less}" if less else MISSED if nothing and not found.conclusive else ""
-        why = f"so few trials would often miss {missed}{beside}"
-    enough = f"with the best score {needed:,}" if needed else "no feasible number of"
+        beside = (
+            f". {RUNS.capitalize()} they find {less}" if less else MISSED if nothing and not found.conclusive else ""
+        )
+        why = f"these trials are too few: they would often miss {missed}{beside}"
+    enough = f"With the best score {needed:,}" if needed else "No feasible number of"
     return Judgement(
         verdict="inconclusive",
         p_value=p,
         detectable=found,
         trials_needed=needed,
-        reason=f"{why}; {enough} trials would be enough.",
+        reason=f"{why}. {enough} trials would be enough.",
     )
 
 

@@ -50,7 +50,7 @@ def test_too_few_trials_are_called_so_before_the_first_and_end_as_foreseen():
         "last: 300 trials can find a violation, but without one the verdict will be 'inconclusive'"
     )
     assert f"With the best score {record.trials_needed:,} trials would be enough" in said[0]
-    assert f"with the best score {record.trials_needed:,} trials" in record.reason
+    assert f"With the best score {record.trials_needed:,} trials" in record.reason
     said, record = heard(ENOUGH)
     assert (said, record.verdict) == ([], "no_violation_found")
 

@@ -100,7 +100,7 @@ def test_people_who_decide_read_which_guess_would_have_been_found(violation):
     green = dataclasses.replace(violation, verdict="no_violation_found", detectable_advantage_excess=0.1, reason="R.")
     right = at_most(50 * (1.1 + green.claim.advantage))
     assert consequence(green, None).endswith(
-        f"of the time. In 8 of 10 runs this audit would have found a leak with guesses right {right}% of the time."
+        f"of the time. In 8 of 10 runs this audit would have found a leak that makes {right}% of guesses right."
     )
     for unknown in (None, 0.9):
         assert consequence(dataclasses.replace(green, detectable_advantage_excess=unknown), None).endswith("; R.")

@@ -97,12 +97,12 @@ def assert_fits(records, paper, tmp_path):
 
 def test_methods_say_why_audits_are_inconclusive_and_claim_no_epsilon_of_0(seven, violation):
     first = dataclasses.replace(
-        seven[0], reason="these trials miss half; with the best score 590 trials would be enough."
+        seven[0], reason="these trials miss half. With the best score 590 trials would be enough."
     )
     said = methods((first, seven[1], dataclasses.replace(first, name="b"), violation))
     assert r"\varepsilon \ge 0$" not in said
     assert r"the audit proves no $\varepsilon$ above $0$ at $\delta = 10^{-5}$" in said
-    why = "these trials miss half; with the best score 590 trials would be enough"
+    why = "these trials miss half. With the best score 590 trials would be enough"
     assert f"Inconclusive: {first.name}; b ({why})." in said
 
 

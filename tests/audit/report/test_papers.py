@@ -66,7 +66,8 @@ def test_a_delta_of_guesses_stands_in_no_table():
 def test_a_history_is_written_as_what_was_composed(violation):
     claim = dataclasses.replace(violation.claim, name="claim_from_history", parameters={"history": [[1.0, 0.25, 4]]})
     said = methods((dataclasses.replace(violation, claim=claim),))
-    assert r"The claim is that of the composed subsampled Gaussian mechanism ($q = 0.25, \sigma = 1, T = 4$)." in said
+    told = r"the composed subsampled Gaussian mechanism ($q = 0.25, \sigma = 1, T = 4$)."
+    assert f"We audited against this claim: {told}" in said
     assert formula(dataclasses.replace(claim, parameters={"history": "lost"})) == "claim from history"
     once = dataclasses.replace(claim, parameters={"history": [[1.0, 0.25, 1]]}, steps=1)
     assert formula(once) == r"subsampled Gaussian ($q = 0.25, \sigma = 1, T = 1$)"

@@ -111,17 +111,18 @@ def test_a_violation_below_the_promised_epsilon_is_told_by_what_broke(violation)
 
 def test_where_no_violation_is_found_the_story_says_what_would_have_been(violation):
     """Half of the noise was missed, and the story said 'Nothing: every verdict is as expected' alone."""
-    told = "these trials would have found a noise multiplier of 0.4 or less in place of 1. That takes the best score"
+    told = "these trials would have found a noise multiplier of 0.4 or less in place of 1. This assumes the best score"
     green = dataclasses.replace(violation, verdict="no_violation_found", expect="no_violation_found", reason=told)
     other = dataclasses.replace(green, detectable_advantage_excess=0.18)
     text = " ".join(" ".join(ten_lines((other,), width=80)).split())
     right = at_most(50 * (1 + green.claim.advantage + 0.18))
-    assert f"in 8 of 10 runs it would find guesses right {right}% of the time on this pair" in text
+    found = f"A leak that makes {right}% of guesses right would be found in 8 of 10 runs"
+    assert found in text
     # what the best score finds is not what this audit does
     assert "noise multiplier" not in text
     text = " ".join(" ".join(ten_lines((other, other), width=140)).split())
-    assert f"they would find guesses right {right}% of the time on these pairs" in text
-    assert "would find" not in " ".join(ten_lines((violation,), width=140))
+    assert found in text
+    assert "would be found" not in " ".join(ten_lines((violation,), width=140))
 
 
 def test_where_no_violation_is_found_in_code_of_the_users_the_replay_of_its_lines_is_named(violation):

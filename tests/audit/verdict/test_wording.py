@@ -55,8 +55,8 @@ def test_an_audit_that_would_miss_a_step_without_noise_is_inconclusive(claim):
     found = conclude(claim, **size, trials_per_side=2000)
     assert found.detectable.conclusive
     assert found.verdict == "inconclusive"
-    assert found.reason.startswith(f"so few trials would often miss {NOISELESS}; ")
-    assert found.reason.endswith(f"with the best score {found.trials_needed:,} trials would be enough.")
+    assert found.reason.startswith(f"these trials are too few: they would often miss {NOISELESS}. ")
+    assert found.reason.endswith(f"With the best score {found.trials_needed:,} trials would be enough.")
     enough = conclude(claim, **size, trials_per_side=found.trials_needed // 2)
     assert enough.verdict == "no_violation_found"
     assert "noise multiplier of" in enough.reason
@@ -71,8 +71,10 @@ def test_an_audit_that_would_miss_half_of_the_noise_is_inconclusive_although_it_
     found = conclude(claim, **size, trials_per_side=800)
     assert found.detectable.conclusive
     assert found.verdict == "inconclusive"
-    assert found.reason.startswith(f"so few trials would often miss {HALF}; in 8 of 10 runs they find a noise")
-    assert found.reason.endswith(f"with the best score {found.trials_needed:,} trials would be enough.")
+    assert found.reason.startswith(
+        f"these trials are too few: they would often miss {HALF}. In 8 of 10 runs they find a noise"
+    )
+    assert found.reason.endswith(f"With the best score {found.trials_needed:,} trials would be enough.")
     enough = conclude(claim, **size, trials_per_side=found.trials_needed // 2)
     assert enough.verdict == "no_violation_found"
     multiplier = re.search(r"a noise multiplier of (\S+) or less in place of 1", enough.reason)
@@ -92,7 +94,7 @@ def test_half_of_the_noise_may_be_missed_where_it_leaks_little():
     claim = guarantees.subsampled_gaussian(rate=0.05, noise_multiplier=10.0)
     found = conclude(claim, refuted=None, p=1.0, risk=0.05, delta=1e-5, trials_per_side=5000)
     assert found.verdict == "no_violation_found"
-    assert re.search(r"a noise multiplier of [0-4]\.?\d* or less in place of 10\. That takes", found.reason)
+    assert re.search(r"a noise multiplier of [0-4]\.?\d* or less in place of 10\. This assumes", found.reason)
 
 
 @pytest.mark.long
