@@ -68,10 +68,7 @@ def _print(found: OneRun, claim: Claim | None, *, delta: float, declared: bool) 
         print(f"{several if len(found.guesses) > 1 else ''}{best}{'' if declared else ', as many as the claim fixes'}.")
     if claim is not None:
         limit = plan_one_run(claim=claim, canaries=found.canaries, delta=delta, risk=found.risk).limit
-        print(
-            f"Where canaries leak all that is claimed, no valid test proves more than {at_most(limit, '.2f')} ", end=""
-        )
-        print("in half of all runs.")
+        print(f"If canaries leak all that is claimed, no valid test has a median bound above {at_most(limit, '.2f')}.")
     if found.judgement is not None:
         judged = found.judgement
         print(

@@ -71,7 +71,7 @@ class OneRunPlan:
         return (
             f"One training with {self.canaries:,} canaries that leak all that is claimed (epsilon {claimed} "
             f"at delta {self.delta:g}): at risk {self.risk:g} expect to prove an epsilon of about {self.expected:.2f}; "
-            f"no valid test proves more than {at_most(self.limit, '.2f')} in half of all runs"
+            f"no valid test has a median bound above {at_most(self.limit, '.2f')}"
             f"{'' if self.refutable else NO_VIOLATION}"
             f"{FOUND.format(self.noise_found) if self.noise_found else ''}"
         )

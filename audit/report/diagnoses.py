@@ -180,7 +180,7 @@ def in_a_paper(record: AuditRecord) -> str:
             faults.setdefault(_fault(answer), _first_place(answer))
     if not faults:
         return without_causes(in_prose(record) if looks_wrong(record.diagnoses) else "")
-    shown = "" if record.verdict == "violation" else "; no trial shows it"
+    shown = "" if record.verdict == "violation" else "; the trials did not confirm it"
     return f"a replay of the code finds: {', '.join(fault + place for fault, place in faults.items())}{shown}."
 
 

@@ -51,6 +51,7 @@ NOT_LOOKED_AT = (
     "(time, memory, logs). “No violation found” is not a proof of privacy."
 )
 LINES = "look for wrong lines"
+UNCONFIRMED = "the trials did not confirm it"
 HIDDEN = 0.5
 """A pair whose exact epsilon is below this share of the claimed one hides the record."""
 NO_ANSWER = {"inconclusive": "could not tell", "could_not_run": "could not run"}
@@ -98,10 +99,10 @@ def remedy(record: AuditRecord) -> str:
     if depends(record):
         return "Let every trial start from the same state, and audit again. Do not read the verdict as one."
     if record.verdict != "violation" and looks_wrong(record.diagnoses):
-        # no trial shows it, and trials alone decide
+        # trials alone decide
         passed = "" if record.verdict == "no_violation_found" else "Do not read it as a pass. "
         if lines := code_lines(record.diagnoses):
-            return f"{passed}Look at {lines[0][0]}:{lines[0][1]}, which a replay found and no trial shows."
+            return f"{passed}Check {lines[0][0]}:{lines[0][1]}, which a replay suspects; {UNCONFIRMED}."
         return f"{passed}Look at the hint below, which is not a violation."
     if record.verdict == "inconclusive":
         return f"Do not read it as a pass. {look_again([record])} {what_shows_more(record)}".rstrip()
@@ -372,10 +373,12 @@ def _to_look_at(records: tuple[AuditRecord, ...]) -> str:
     """What a replay or the outputs show for audits without a violation: known faults come before more trials."""
     passed = [record for record in records if record.verdict != "violation"]
     replayed = [repr(record.name) for record in passed if code_lines(record.diagnoses)]
+    first = ["{}:{}".format(*lines[0]) for record in passed if (lines := code_lines(record.diagnoses))]
     hinted = [repr(r.name) for r in passed if not code_lines(r.diagnoses) and looks_wrong(r.diagnoses)]
     sentences = []
     if replayed:
-        sentences.append(f"Look at the lines that a replay of {listed(replayed, most=3)} shows; no trial shows them.")
+        where = listed(list(dict.fromkeys(first)), most=3)
+        sentences.append(f"Check {where}, which a replay of {listed(replayed, most=3)} suspects; {UNCONFIRMED}.")
     if hinted:
         sentences.append(f"Look at what the outputs of {listed(hinted, most=3)} hint at, which is not a violation.")
     return " ".join(sentences)

@@ -96,7 +96,7 @@ def which_outputs(most: Allowance, claim: Claim) -> str:
     both = float(np.asarray(claim.delta(most.epsilon)))
     if most.claimed >= LESS * both - ROUND_OFF:
         return ""
-    return f" in outputs likelier {OUTPUTS[most.direction]} the record and {at_most(both)} in the others"
+    return f" for outputs likelier {OUTPUTS[most.direction]} the record, {at_most(both)} for the others"
 
 
 def by_number(name: Literal["epsilon", "delta"], given: float, *, at_least: float, claimed: float) -> ViolatedAt:

@@ -92,7 +92,7 @@ def test_a_gradient_that_is_no_number_is_named_where_it_is_summed(library):
     (found,) = told(library, "nan_released", "not_a_number").findings
     path, line = found.lines[0]
     assert "tensordot(taken, given" in pathlib.Path(path).read_text(encoding="utf-8").splitlines()[line - 1]
-    assert "adds a NaN or infinity of the record" in found.says
+    assert "The record's NaN or infinity reaches" in found.says
 
 
 def test_momentum_of_sums_without_noise_stands_first():
@@ -100,7 +100,7 @@ def test_momentum_of_sums_without_noise_stands_first():
     (found,) = told("torch", "momentum_before_noise", "equal_steps").suspicions
     path, line = found.lines[0]
     assert "0.9 * velocity" in pathlib.Path(path).read_text(encoding="utf-8").splitlines()[line - 1]
-    assert "the sums of earlier rounds without their noise" in found.says
+    assert "the sums of earlier rounds to it, but not their noise" in found.says
 
 
 def test_numpy_is_not_followed_and_that_is_said():

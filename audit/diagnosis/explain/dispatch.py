@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TRACERS: dict[str, str] = {"jax": "audit.diagnosis.explain.jaxprs", "torch": "audit.diagnosis.explain.torch_code"}
 """The module that follows each kind of code (``Described.tracer``); its function ``follow`` is a Tracer."""
-UNTOLD = "the deviation of the noise is not known: no law that is followed makes it, and its draws alone do not tell it"
+UNTOLD = "explain does not recognise the distribution of this noise, so its deviation is not known"
 GRADIENTS = "gradients= (where a record is not its own gradient)"
 TELL_GRADIENTS = {"loss", "gradients"}
 """Parameters of the user's code that tell its gradients."""

@@ -53,9 +53,11 @@ SCALE_COMPARED = "The scale of the Laplace noise was compared with the claim's e
 NOT_JUDGED = "What was not judged here is for trials to judge: `dpsgd-audit run`."
 
 LARGER_BOUND = (
-    "The record moves a release by {most:.4g}, and the stated clipping norm allows {bound:.4g}: the code may use "
-    "another norm or other units, or release a sum in parts. Only the noise over what the record moves was judged."
+    "The record moves a release by {most:.4g} where the stated clipping norm allows {bound:.4g} (another norm, other "
+    "units, or a sum released in parts); {noise}."
 )
+IN_PROPORTION = "the noise is as large in proportion, and only that ratio was judged"
+NO_PROPORTION = "no noise multiplier is stated, so whether the noise is as large in proportion was not judged"
 
 WIDEST = 80
 """Characters of a line of source that is shown."""
@@ -191,7 +193,8 @@ class Explanation:
         most = max((one.sensitivity for one in self.rounds if one.judged), default=0.0)
         seen = not (self.findings or self.covered.opaque)
         if seen and self.bound is not None and most > self.bound * (1 + CLOSE):
-            blocks.append(LARGER_BOUND.format(most=most, bound=self.bound))
+            noise = NO_PROPORTION if self.stated is None and self.epsilon is None else IN_PROPORTION
+            blocks.append(LARGER_BOUND.format(most=most, bound=self.bound, noise=noise))
         blocks += [f"{found.says}{_at(found.lines)}" for found in self.not_judged]
         compared = self.stated is not None or any(one.epsilon is not None for one in self.rounds)
         if self.epsilon is not None:
@@ -284,7 +287,7 @@ def _along(one: Round) -> str:
         or abs(one.average - one.noise_deviation) <= CLOSE * one.noise_deviation
     ):
         return ""
-    return f"  (along what the record moves; {one.average:.4g} over all coordinates)"
+    return f"  (in the direction of the record's change; {one.average:.4g} on average)"
 
 
 def _numbers(one: Round) -> str:

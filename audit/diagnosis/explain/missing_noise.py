@@ -11,6 +11,8 @@ from dpsgd_audit.spelling import counted
 
 EARLIER = "A value that later rounds read"
 """Words used in place of a leaf's name for a value that later rounds read."""
+EMPTY = "A round whose batch is empty"
+"""Words used in place of a leaf's name where nobody is in the batch."""
 
 NONE_LEFT = "whoever subtracts it knows exactly what the record adds"
 
@@ -94,7 +96,11 @@ def without_noise(
         told += f"; {own} is left out or multiplied by zero ({spelled(muted)})"
     # the line that left it out stands first
     lines = frames_of([place for place in (muted, left, inside, noised, noisy, bounded, at) if place is not None])
-    return dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
+    bare = dataclasses.replace(found(Kind.RELEASED_WITHOUT_NOISE, leaf=leaf, at=at, others=told), lines=lines)
+    if leaf != EMPTY:
+        return bare
+    says = f"If the batch is empty, the round is released without noise ({spelled(at)}){told}."
+    return dataclasses.replace(bare, says=says)
 
 
 def stepped_without(
@@ -139,7 +145,7 @@ def no_number(leaf: str, *, origin: Place, made: Place = NOWHERE) -> Finding:
     """A leaf that is no number with the record: where it became none, unless the record itself holds none."""
     says = f"With the record {leaf} is NaN or infinite from {spelled(made)} on: no noise hides that."
     if made is NOWHERE:
-        says = f"{spelled(origin)} adds a NaN or infinity of the record to {leaf}: no noise hides that."
+        says = f"The record's NaN or infinity reaches {leaf} at {spelled(origin)}: no noise hides that."
     return Finding(kind=Kind.TOO_LITTLE_NOISE, lines=frames_of([made, origin]), says=says)
 
 

@@ -109,16 +109,18 @@ def too_little(
     releases do. ``bare`` is how many coordinates have no noise, and how many there are.
     """
     called = called_at(lead, at)
-    what = "the sum at" if summed else "what is computed from the records at"
-    what = "the mean at" if mean else "what is made of the sum at" if summed and changed else what
+    what = "the sum at" if summed else "the value computed from the records at"
+    what = "the mean at" if mean else "the value computed from the sum at" if summed and changed else what
     parts = (
         ""
         if between is None
         else f" there ({between[0]:.4g} to {between[1]:.4g} over all parts, each in its own units)"
     )
     parts += "" if bare is None else f", and 0 in {bare[0]} of {bare[1]} coordinates"
-    parts += " in every coordinate and less along the record, since they share random numbers" if cancels else ""
-    parts += " along all of that, since what is released shares random numbers" if shared else ""
+    parts += (
+        " in every coordinate, but less in the record's direction, since they share random numbers" if cancels else ""
+    )
+    parts += " in that direction, since the releases share random numbers" if shared else ""
     noise = f"The noise added at {spelled(at)}{called} and drawn at {spelled(draw)}"
     if draw.nearest == at.nearest:
         noise = f"The noise drawn and added at {spelled(at)}{called}"
@@ -145,14 +147,14 @@ def earlier_rounds(carried: Place, lead: Place = NOWHERE, begun: Place = NOWHERE
     """
     where = f"{spelled(carried)}{called_at(lead, carried)}"
     since = "" if begun is NOWHERE else f" (begun at {spelled(begun)}, and not anew in each round)"
-    return f", to which {where} adds the sums of earlier rounds without their noise{since}"
+    return f", and {where} adds the sums of earlier rounds to it, but not their noise{since}"
 
 
 def carried_unseen(carried: Place, runs: int) -> str:
     """Clause: sums of earlier rounds are carried on, and no run shows what that costs."""
     return (
-        f"{spelled(carried)} adds sums of earlier rounds without their noise to later ones, and the record was in no "
-        f"two rounds of {runs} runs: how far it would move them is not known"
+        f"{spelled(carried)} adds the sums of earlier rounds to later ones, but not their noise. In {runs} runs the "
+        "record was never in two rounds, so how far it moves such a sum is not known"
     )
 
 
@@ -242,7 +244,7 @@ def in_every_batch(
     if everybody or held:
         why = f"{batch} includes {'every record' if everybody else 'it every time'}"
     if padded is not None:
-        why = f"it takes the place of padding of {spelled(padded)} that counts in the sum"
+        why = f"padding rows made at {spelled(padded)} are not masked and count in the sum, and the record replaces one"
     if kept is not None:
         why = f"nothing random decides the mask or weight of {spelled(kept)}, which takes the record in every run"
     if constant is not None:

@@ -79,6 +79,14 @@ def test_nothing_found_is_never_called_private_and_says_what_is_not_seen():
     assert "Followed: random numbers drawn at 2 places of the code, noise added to data at 1 place." in text
 
 
+@pytest.mark.parametrize(("stated", "told"), [(1.0, "the noise is as large in proportion"), (None, "was not judged")])
+def test_a_bound_that_is_exceeded_is_told_with_what_was_judged_of_the_noise(stated, told):
+    rounds = (Round(number=1, sensitivity=2.0, noise_deviation=2.0, multiplier=1.0),)
+    said = str(Explanation(rounds=rounds, bound=1.0, stated=stated))
+    assert "moves a release by 2 where the stated clipping norm allows 1 (" in said
+    assert told in said
+
+
 def test_multipliers_that_nothing_was_stated_of_are_said_to_be_compared_with_nothing():
     rounds = (Round(number=1, sensitivity=1.0, noise_deviation=0.5, multiplier=0.5),)
     assert NOTHING_STATED in str(Explanation(rounds=rounds))
@@ -142,7 +150,7 @@ def test_a_history_with_one_noise_multiplier_states_it():
 
 def test_a_round_says_which_deviation_it_shows_and_what_does_not_move():
     told = Round(number=1, sensitivity=1.0, noise_deviation=2.5, multiplier=2.5, average=2.0)
-    assert "2.5  (along what the record moves; 2 over all coordinates)" in str(Explanation(rounds=(told,)))
+    assert "2.5  (in the direction of the record's change; 2 on average)" in str(Explanation(rounds=(told,)))
     still = Round(number=1, sensitivity=0.0, noise_deviation=2.0, multiplier=float("inf"), average=2.0)
     assert "inf  (the same with and without the record)" in str(Explanation(rounds=(still,)))
 

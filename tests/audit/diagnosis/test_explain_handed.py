@@ -46,7 +46,7 @@ SAID = {
     "mask_of_ones": "nothing random decides the mask or weight",
     "length_of_a_part": "gives it only a part",
     "noise_after_momentum": "puts that before the noise",
-    "noise_of_a_mean_too_small": "The record moves what is made of the sum at",
+    "noise_of_a_mean_too_small": "The record moves the value computed from the sum at",
 }
 
 

@@ -301,7 +301,7 @@ def test_a_round_with_an_empty_batch_and_no_noise_is_found_at_its_line(step):
     source, start = inspect.getsourcelines(nothing_for_nobody if step is returned_at_once else step)
     assert found.kind == "released_without_noise"
     assert found.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text))
-    assert found.says.startswith("A round whose batch is empty is released without noise: it comes from test_")
+    assert found.says.startswith("If the batch is empty, the round is released without noise (test_")
 
 
 def drawn_until_somebody_is_there(seed, data):
@@ -346,7 +346,7 @@ def test_noise_for_an_empty_batch_is_found_wherever_it_is_drawn(step):
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_a_stated_bound_that_the_code_exceeds_is_told_beside_noise_that_is_enough(share):
     told = explained(noise_of_its_own, clip=share * steps.CLIP)
-    sentence = "The record moves a release by 2, and the stated clipping norm allows 1: the code may use another norm"
+    sentence = "The record moves a release by 2 where the stated clipping norm allows 1 (another norm"
     assert not told.findings
     assert (sentence in str(told)) == (share < 1)
 

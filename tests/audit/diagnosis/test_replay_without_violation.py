@@ -133,7 +133,7 @@ def test_every_report_tells_it_beside_the_verdict(record, tmp_path, capsys):
     for name in ("statement", "latex"):
         paper = " ".join(text_report((record,), name, title="t").split())
         assert " replay of the code finds: too little noise at " in paper
-        assert "; no trial shows it." in paper
+        assert "; the trials did not confirm it." in paper
     told = text_report((record,), "text", title="t")
     for text in (terminal, "\n".join(record_lines(record)), markdown((record,), title="t"), told):
         assert REPLAYED[1:] in " ".join(text.split())
@@ -147,10 +147,10 @@ def test_every_report_tells_it_beside_the_verdict(record, tmp_path, capsys):
     assert [one["ruleId"] for one in json.loads(sarif((record,)))["runs"][0]["results"]][-1:] == ["looks_wrong"]
     assert "What a replay shows" in page
     assert REPLAYED[1:] in page
-    assert ", which a replay found and no trial shows." in page
+    assert ", which a replay suspects; the trials did not confirm it." in page
     passed = dataclasses.replace(record, verdict="no_violation_found", expect="no_violation_found")
     page = html.unescape(write_report((passed,), tmp_path, title="t").read_text())
-    assert "Look at the lines that a replay of 'sum' shows" in page
+    assert ", which a replay of 'sum' suspects; the trials did not" in page
 
 
 @pytest.mark.dp_audit(trials=20)

@@ -149,7 +149,7 @@ def test_a_methods_section_names_the_fault_and_its_first_line_alone(violation):
     for text in (statement((broken, passed)), methods((broken, passed))):
         assert "stated bound" not in text
         assert text.count("replay of the code finds: raw data change a noisy value at train.py:51") == 2
-        assert "train.py:51; no trial shows it." in text
+        assert "train.py:51; the trials did not confirm it." in text
     assert statement((broken, passed)).count("The claim is") == 1
 
 

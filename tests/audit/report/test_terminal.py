@@ -179,7 +179,7 @@ def test_what_a_replay_shows_comes_before_more_trials_and_beside_a_violation(vio
     line = Diagnosis(
         question="q", wrong=True, says="half the noise.", p_value=0.0, risk=0.0, assumes="", lines=(("train.py", 5),)
     )
-    told = "Look at the lines that a replay of 'half' shows; no trial shows them."
+    told = "Check train.py:5, which a replay of 'half' suspects; the trials did not confirm it."
     half = dataclasses.replace(violation, name="half", verdict="inconclusive", reason="too few.", diagnoses=(line,))
     quiet = dataclasses.replace(violation, verdict="no_violation_found", diagnoses=(), violated_at=None)
     to_do = story((half, quiet)).to_do

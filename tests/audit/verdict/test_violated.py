@@ -143,7 +143,7 @@ def test_a_direction_of_which_less_is_claimed_is_named():
     claim = guarantees.subsampled_gaussian(rate=0.5, noise_multiplier=1.0)
     points = (Limits(alpha=0.4, beta=0.01),), (Limits(alpha=0.01, beta=0.4),)
     less, more = (by_points(each, claim) for each in points)
-    assert f"in outputs likelier without the record and {at_most(claim.delta(less.given))} in the others (" in less.says
+    assert f" for outputs likelier without the record, {at_most(claim.delta(less.given))} for the others (" in less.says
     assert less.claimed == pytest.approx(claim.delta(less.given, "without_given_with"), abs=1e-4)
     assert "outputs likelier" not in more.says
     assert "outputs likelier" not in by_points(points[0], CLAIM).says
