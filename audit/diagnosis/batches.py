@@ -41,10 +41,10 @@ def batches_vary(without: Noise, with_record: Noise, signal: Signal, stated: Sta
     shortfall = mean**2 * relative_variance - excess
     p = float(special.ndtr(-(shortfall if rate < 1 else -shortfall) / error))
     wrong = p < risk
-    measured = "the sum varies no less than batches drawn at the stated rate make it"
+    measured = "the sum varies no less than if batches are drawn at the stated rate"
     if wrong:
         measured = (
-            f"the sum varies less from trial to trial than records drawn at rate {rate:g} make it (a variance of "
+            f"the sum varies less from trial to trial than if records are drawn at rate {rate:g} (a variance of "
             f"{max(excess, 0.0):.3g}, at least {at_least(mean**2 * relative_variance)} is expected)"
             if rate < 1
             else f"the sum varies from trial to trial (a variance of {excess:.3g} beside the noise) where every record "

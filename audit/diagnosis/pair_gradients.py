@@ -17,8 +17,8 @@ from mechanisms.pairs.neighbours import Neighbours
 FEWEST_COORDINATES = 2
 """With this many coordinates or fewer, the record's own gradient leaves fewer than two for the noise."""
 NO_NOISE_ALONE = (
-    "the noise cannot be measured apart from the records: that takes two directions of the release in which no record "
-    "of the pair has a gradient, and the gradients take up {taken} of its {dimension}. Audit a pair of fewer records."
+    "the noise cannot be measured apart from the records: that needs two directions of the release in which no record "
+    "has a gradient, and the gradients span {taken} of its {dimension}. Audit a pair of fewer records."
 )
 MATRIX = 2
 """Number of axes of a dataset whose rows are gradients."""

@@ -45,9 +45,9 @@ NO_FRESH_NOISE = (f"{LINE}key_used_twice", f"{LINE}released_without_noise")
 ANOTHER_RATE = "another_rate"
 SAMPLING_CAUSES = (ANOTHER_RATE, "weight_redrawn", "counted_again")
 """Causes that a replay of a few batches leaves open, the likelier first."""
-AS_STATED = "; in a replay of the code one release has the stated noise over what the record moves it by"
-WITHDRAWN = "not judged: a replay of the code found noise that is missing or used again, and this question takes it for"
-WITHDRAWN += " fresh noise."
+AS_STATED = "; in a replay of the code one release has the stated ratio of noise to what the record changes"
+WITHDRAWN = "not judged: this question assumes fresh noise, and a replay of the code found noise that is missing or"
+WITHDRAWN += " used again."
 
 
 def ranked(answers: Sequence[Diagnosis], *, too_little: bool = False) -> tuple[Diagnosis, ...]:

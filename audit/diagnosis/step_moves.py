@@ -66,7 +66,7 @@ def step_moves(first: Array, second: Array, *, rounds: int, allowed: float, risk
         measured += at_most(allowed)
     predicted = movement.left < TOLD
     if wrong and step and predicted:
-        measured += f"; they tell all but {at_most(math.sqrt(movement.left), '.2g')} of its deviation"
+        measured += f"; they predict all but {at_most(math.sqrt(movement.left), '.2g')} of its deviation"
     later_causes = ("carried_over", "other_steps", OTHERS)
     relative_variance = _variance_beside_first(sides, step) if wrong and step and not predicted else 1.0
     if relative_variance < LESS:

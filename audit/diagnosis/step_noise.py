@@ -108,7 +108,7 @@ def every_step_has_noise(
             statement = f"step {step + 1} of {rounds} varies less than the first, as by a schedule"
             if predicted[step]:
                 statement = (
-                    f"earlier steps foretell step {step + 1} of {rounds}, as by a schedule or by noise used again"
+                    f"earlier steps predict step {step + 1} of {rounds}, as by a schedule or by noise used again"
                 )
         return _answer(statement, wrong=False, p_value=1.0, risk=risk)
     step = int(accused[0])
@@ -231,7 +231,7 @@ def _describe_short_step(step: int, short: int, rounds: int, share: float, *, pr
     little = f"varies by at most {at_most(share, '.2g')} of what the first step does"
     if predicted:
         causes = f"a key or a draw of noise is used at several steps; the noise is correlated on purpose; {ADDED_UP}"
-        return f"earlier steps foretell step {step + 1} of {rounds}: given them it {little}{also}. {POSSIBLE}: {causes}"
+        return f"earlier steps predict step {step + 1} of {rounds}: given them it {little}{also}. {POSSIBLE}: {causes}"
     return f"step {step + 1} of {rounds} {little}{also}. {POSSIBLE}: it has less noise, or none; {SCALED}"
 
 
@@ -239,9 +239,7 @@ def _describe_repetition(repetition: _Repetition, rounds: int) -> str:
     """Say which step adds what an earlier one did, and the possible causes."""
     measured = f"step {repetition.step + 1} of {rounds} adds what step {repetition.past + 1} did, "
     measured += f"{repetition.slope:.2f} times: that "
-    measured += (
-        f"tells all but {at_most(math.sqrt(repetition.share), '.2g')} of its deviation, and more on some coordinates "
-    )
+    measured += f"predicts all but {at_most(math.sqrt(repetition.share), '.2g')} of its deviation, and more on some coordinates "
     measured += "than on others, unlike fresh noise on a smaller scale"
     return sentence(measured, AGAIN).removesuffix(".")
 

@@ -71,13 +71,13 @@ def trials_alike(
     return answer(
         DEPENDENT,
         wrong=True,
-        measured="trials depend on each other. Verdict, p-value and bounds take them for independent, and without that "
-        f"they need not hold. Releases of successive trials are {'more' if z < 0 else 'less'} alike than those of "
+        measured="trials depend on each other. Verdict, p-value and bounds assume independent trials, and may be wrong "
+        f"here. Releases of successive trials are {'more' if z < 0 else 'less'} alike than those of "
         "trials far apart",
         causes=("clock_seed", "kept_state") if _in_runs(sides) else ("kept_state",),
         p_value=p,
         risk=risk / 2,
-        assumes="nothing but trials in an order that says nothing",
+        assumes="that the order of the trials means nothing",
     )
 
 

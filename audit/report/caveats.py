@@ -157,19 +157,19 @@ IN_JAX = " (gradient_canaries(weights).pair(data, relation=..., others='zero'))"
 OF_ROWS = " (worst_case_pair(..., shared=0.0))"
 """How to make such a pair where the records are gradients and there are no weights."""
 SECOND_PAIR = (
-    "The other records have gradients too, and who joins the batch hides what one record does. Next, audit one or two "
-    "records and a new one whose gradient points the other way and is many times longer, or a canary "
+    "The other records have gradients too, and their random presence in the batch hides what one record does. Next, "
+    "audit one or two records and a new one whose gradient points the other way and is many times longer, or a canary "
     "among others whose gradients are zero{}."
 )
 
 
 SILENT_PAIR = (
-    "Next, audit the same record among others whose gradients are zero{}: the sum varies "
-    "with which of these others join the batch, and that can hide missing noise."
+    "Next, audit the same record among others whose gradients are zero{}: here the sum varies with the others in the "
+    "batch, and that can hide missing noise."
 )
 OPPOSED_PAIR = (
-    "Next, audit the same record among others whose gradients point the other way: among zero ones "
-    "a clipped sum and a division by the batch's size do not show."
+    "Next, audit the same record among others whose gradients point the other way: zero gradients do not reveal a "
+    "clipped sum or a division by the batch's size."
 )
 
 

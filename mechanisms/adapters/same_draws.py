@@ -74,7 +74,7 @@ def _agreed(found: np.ndarray) -> Movement:
     mean = taken.mean(axis=0)
     share = np.sum(mean**2) / np.mean(np.sum(taken**2, axis=1))
     if share < min(0.9, AGREEMENT / len(taken)) and len(taken) > 1:
-        return Movement(row=None, runs=len(found), why="the record moves the release another way in every run")
+        return Movement(row=None, runs=len(found), why="the record moves the release differently in every run")
     return Movement(row=mean, runs=len(found))
 
 

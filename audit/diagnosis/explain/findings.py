@@ -44,13 +44,13 @@ NOT_SEEN = (
 NEVER_SEEN = "Not seen by a replay: callbacks, most laws of samplers, the noise's law, and more (help(audit.explain))."
 
 NOTHING_STATED = (
-    "Whether the noise below is enough is for trials to judge (`dpsgd-audit run`): noise_multiplier= was not given, "
-    "and no claim gives a single one."
+    "No noise multiplier was stated (by noise_multiplier= or by a claim with a single one), so trials judge whether the "
+    "noise below is enough: `dpsgd-audit run`."
 )
 
 SCALE_COMPARED = "The scale of the Laplace noise was compared with the claim's epsilon of {epsilon:.4g}."
 
-NOT_JUDGED = "What was not judged here is for trials to judge: `dpsgd-audit run`."
+NOT_JUDGED = "Trials judge what was not judged here: `dpsgd-audit run`."
 
 LARGER_BOUND = (
     "The record moves a release by {most:.4g} where the stated clipping norm allows {bound:.4g} (another norm, other "

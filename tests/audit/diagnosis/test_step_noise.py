@@ -89,15 +89,15 @@ def last_without(noise, batches):
 WRONG = {
     "one draw": (
         reused,
-        "earlier steps foretell step 2 of 4: given them it varies by at most 0",
+        "earlier steps predict step 2 of 4: given them it varies by at most 0",
         "used at several steps",
     ),
     "one draw under a schedule": (
         lambda noise, batches: scheduled(reused(noise, batches)),
-        "earlier steps foretell step 2 of 4",
+        "earlier steps predict step 2 of 4",
         "used at several steps",
     ),
-    "two keys in turn": (two_keys, "earlier steps foretell step 3 of 4", "used at several steps"),
+    "two keys in turn": (two_keys, "earlier steps predict step 3 of 4", "used at several steps"),
     "the last step has none": (last_without, "step 4 of 4 varies by at most 0", "it has less noise, or none"),
     "weights of one draw": (
         lambda noise, batches: 50 + np.cumsum(reused(noise, batches), axis=1),
@@ -173,7 +173,7 @@ def test_a_first_step_that_does_not_vary_says_nothing_of_others():
 def test_what_earlier_steps_foretell_is_not_said_to_vary_less():
     found = every_step_has_noise(*_sides(RIGHT["weights under a schedule"], 5), rounds=STEPS, risk=0.01)
     assert not found.wrong
-    assert found.says == "earlier steps foretell step 4 of 4, as by a schedule or by noise used again."
+    assert found.says == "earlier steps predict step 4 of 4, as by a schedule or by noise used again."
 
 
 @pytest.mark.few(5)

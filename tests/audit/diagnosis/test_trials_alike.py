@@ -53,7 +53,7 @@ def test_a_total_that_is_never_reset_is_named_and_nothing_else(told):
     assert (answer.code, answer.causes) == ("dependent", ("kept_state",))
     assert "leaks_more" not in {each.code for each in record.diagnoses}
     for said in (statement((record,)), markdown((record,), title="t"), "\n".join(record_lines(record))):
-        assert "take them for independent" in said
+        assert "assume independent trials" in said
         assert "bounds hold if" in said
         assert "nevertheless" not in said
 
