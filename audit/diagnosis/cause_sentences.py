@@ -73,7 +73,7 @@ CAUSES = {
     "gradients_otherwise": "gradients= gives other gradients than the code clips",
     "key_again": "a key or a draw is used more than once",
     "kept_state": "state of one trial (noise, a total, weights) is kept for the next, which must start anew",
-    "l2_for_l1": "it is enough for the l2 norm, for example where gradients clipped in that norm get noise for an l1 bound",
+    "l2_for_l1": "it is enough for the l2 norm, for example where gradients clipped in it get noise for an l1 bound",
     "larger_bound": "the record is clipped at a larger bound than stated",
     "less_along": "there is less noise along the gradients than beside them",
     "less_beside": "there is less noise beside the gradients than along them",

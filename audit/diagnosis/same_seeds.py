@@ -145,8 +145,8 @@ def moves_too_far(
                 sorted(movement_causes, key=lambda cause: cause not in ("sum_clipped", "sum_scaled", *OTHERS_CHANGE))
             )
             off_gradient = (
-                f". {share:.0%} of that length points against its gradient or lies where that is 0, which clipping alone "
-                "does not explain"
+                f". {share:.0%} of that length points against its gradient or lies where that is 0, which clipping "
+                "alone does not explain"
             )
     # too little noise does not explain a movement that changes from batch to batch
     noise_causes = () if movements.several else ("less_noise",)

@@ -239,8 +239,8 @@ def _describe_repetition(repetition: _Repetition, rounds: int) -> str:
     """Say which step adds what an earlier one did, and the possible causes."""
     measured = f"step {repetition.step + 1} of {rounds} adds what step {repetition.past + 1} did, "
     measured += f"{repetition.slope:.2f} times: that "
-    measured += f"predicts all but {at_most(math.sqrt(repetition.share), '.2g')} of its deviation, and more on some coordinates "
-    measured += "than on others, unlike fresh noise on a smaller scale"
+    measured += f"predicts all but {at_most(math.sqrt(repetition.share), '.2g')} of its deviation, and more on "
+    measured += "some coordinates than on others, unlike fresh noise on a smaller scale"
     return sentence(measured, AGAIN).removesuffix(".")
 
 

@@ -44,8 +44,8 @@ NOT_SEEN = (
 NEVER_SEEN = "Not seen by a replay: callbacks, most laws of samplers, the noise's law, and more (help(audit.explain))."
 
 NOTHING_STATED = (
-    "No noise multiplier was stated (by noise_multiplier= or by a claim with a single one), so trials judge whether the "
-    "noise below is enough: `dpsgd-audit run`."
+    "No noise multiplier was stated (by noise_multiplier= or by a claim with a single one), so trials judge whether "
+    "the noise below is enough: `dpsgd-audit run`."
 )
 
 SCALE_COMPARED = "The scale of the Laplace noise was compared with the claim's epsilon of {epsilon:.4g}."

@@ -120,7 +120,7 @@ def too_little(
     parts += (
         " in every coordinate, but less in the record's direction, since they share random numbers" if cancels else ""
     )
-    parts += " in that direction, since the releases share random numbers" if shared else ""
+    parts += " in that direction over all releases, since they share random numbers" if shared else ""
     noise = f"The noise added at {spelled(at)}{called} and drawn at {spelled(draw)}"
     if draw.nearest == at.nearest:
         noise = f"The noise drawn and added at {spelled(at)}{called}"

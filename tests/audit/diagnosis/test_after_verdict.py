@@ -628,7 +628,7 @@ def test_where_gradients_span_the_whole_output_the_claim_alone_is_asked_and_fewe
     given = {"claim": guarantees.gaussian(mu=1.0).compose(steps), "trials": 600, "risk": 0.05, "key": KEY}
     record = audit.run_audit(step, mechanisms.pair(rows[:2], rows), lambda output: output[0, 2], **given)
     (reason,) = untold(record.diagnoses)
-    assert "the gradients take up 3 of its 3. Audit a pair of fewer records" in reason
+    assert "the gradients span 3 of its 3. Audit a pair of fewer records" in reason
     assert any("noise deviations" in says for says in looks_wrong(record.diagnoses))
 
 

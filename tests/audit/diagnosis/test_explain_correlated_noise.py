@@ -154,7 +154,7 @@ def test_a_tree_costs_what_its_nodes_do(step, record):
     assert right.rounds[0].multiplier == pytest.approx(1 / mu, rel=1e-4)
     wrong = told(step, guarantees.gaussian(mu=mu / 1.1), record)
     assert [one.kind for one in wrong.findings] == [Kind.TOO_LITTLE_NOISE]
-    assert step is one_by_one or "what is released shares random numbers" in wrong.findings[0].says
+    assert step is one_by_one or "over all releases, since they share random numbers" in wrong.findings[0].says
 
 
 @pytest.mark.few(2)

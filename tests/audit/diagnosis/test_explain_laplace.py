@@ -66,7 +66,7 @@ def test_a_scale_that_is_too_small_is_named(step):
     assert f"has scale {scale:g}: epsilon {epsilon:g}, but the claim allows 1" in found.says
     lines, first = inspect.getsourcelines(code)
     assert first <= found.lines[0][1] < first + len(lines)
-    assert "is for trials to judge" not in str(told)
+    assert "trials judge whether the noise" not in str(told)
 
 
 RIGHT = {

@@ -82,7 +82,7 @@ def test_noise_that_cancels_along_the_record_is_too_little(sign):
     told = explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
     assert told.rounds[0].multiplier == pytest.approx(0.8**0.5 + sign * 0.2**0.5, rel=1e-4)
     assert [one.kind for one in told.findings] == (["too_little_noise"] if sign < 0 else [])
-    assert all("less along the record, since they share random numbers" in one.says for one in told.findings)
+    assert all("less in the record's direction, since they share random numbers" in one.says for one in told.findings)
 
 
 @pytest.mark.parametrize(("shared", "dearer"), [(0.0, False), (-0.5, True), (0.5, False)])
