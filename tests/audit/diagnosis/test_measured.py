@@ -139,7 +139,7 @@ def test_a_gradient_clipped_in_parts_is_among_the_first_causes_and_no_sampling_w
     clipped = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     sides = [own + 0.5 * rng.standard_normal((2000, 40)) for own in (clipped.sum(0), clipped.sum(0) + moved)]
     found = truths.said(diagnose(*sides, pair, clip=1.0, noise_multiplier=0.5))
-    assert any("is clipped separately" in answer.says for answer in found)
+    assert any("is clipped on its own" in answer.says for answer in found)
     assert not any("sampled" in answer.says or "rate" in answer.says for answer in found)
 
 
