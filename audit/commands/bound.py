@@ -248,5 +248,5 @@ def _print_summary(summary: AttackSummary, *, delta: float) -> None:
     for name, proven, estimate in figures:
         print(f"{name + ':':26}at least {at_least(proven, '.4f')}   (these scores: {estimate:.4f})")
     better = ", or the accuracy rather than the AUROC" if summary.accuracy_at_least > summary.auroc_at_least else ""
-    print(f"These are bounded at every threshold at once, which costs something. State epsilon or delta{better}: by")
+    print(f"These bounds hold at every threshold at once, so they are looser. Report epsilon or delta{better}: by")
     print(f"delta, a guess is right at least {at_least(50 * (1 + delta))}% of the time.")

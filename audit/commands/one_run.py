@@ -49,7 +49,7 @@ def execute(arguments: argparse.Namespace, left_out: np.ndarray, included: np.nd
 
 
 def _not_gdp(found: OneRun) -> str:
-    return f"not mu-GDP for any mu up to {at_least(found.mu)}; about Gaussian DP only, it bounds no epsilon"
+    return f"if it is Gaussian DP, its mu exceeds {at_least(found.mu)}; this says nothing about epsilon"
 
 
 def _print(found: OneRun, claim: Claim | None, *, delta: float, declared: bool) -> None:
@@ -60,8 +60,7 @@ def _print(found: OneRun, claim: Claim | None, *, delta: float, declared: bool) 
     print(f"{found.included:,} included;")
     chosen = [each for each in found.guesses if each.at_delta is not None]
     for each in chosen:
-        print(f"{each}, ", end="")
-        print(f"as many as {each.revealed:,} revealed coins recommend at delta {each.at_delta:g}.")
+        print(f"{each}, a number chosen with {each.revealed:,} other coins for delta {each.at_delta:g}.")
     if not chosen:
         best = max(found.guesses, key=lambda each: each.epsilon(delta))
         several = f"{len(found.guesses)} declared numbers of guesses share the risk; the most telling: "

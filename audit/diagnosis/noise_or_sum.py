@@ -57,7 +57,9 @@ def noise_over_sensitivity(
         elif (stated.divisor is None or not set(causes) <= set(TOO_LITTLE_NOISE)) and rates.may_explain(
             stated.rate, risk
         ):
-            measured += f", as also at a rate of {min(rates.found, 1.0):.2g} where {stated.rate:g} is stated"
+            measured += (
+                f" (a sampling rate of {min(rates.found, 1.0):.2g} instead of {stated.rate:g} would look the same)"
+            )
             # the cause that explains the variance of the sum better comes first
             better = rates.p_found > rates.p_stated
             causes = tuple(dict.fromkeys(("another_rate", *causes) if better else (*causes, "another_rate")))

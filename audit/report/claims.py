@@ -102,7 +102,7 @@ def print_claims(claims: list[Claim], summaries: list[Summary]) -> None:
     """Print one column per claim and one row per way of reporting."""
     console = Console(width=log_width())
     table = Table(
-        caption="'mu' and 'regret' belong to the range of alpha that is printed with them.", caption_justify="left"
+        caption="'mu' and 'regret' hold for the range of alpha that is printed with them.", caption_justify="left"
     )
     table.add_column("")
     for claim in claims:

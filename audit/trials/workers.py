@@ -37,7 +37,7 @@ START_SECONDS = 180.0
 
 ONE_SIDE = (
     "; {} the record the same seed gives a release, so the failure alone tells the two datasets apart (to audit that, "
-    "release a row of your choice in its place)"
+    "return a fixed row instead of failing)"
 )
 
 ONE_FRAME = re.compile(r"Traceback \(most recent call last\):\n +File .*\n(?: {4}.*\n)*\S.*")

@@ -175,7 +175,8 @@ class Program:
         piece = os.read(self._output, PIECE)
         if not piece:
             self._process.wait(timeout=5.0)
-            self._fail(f"stopped with exit code {self._process.returncode} after {have} of {wanted} bytes")
+            when = f"after {have} of {wanted} bytes" if wanted > have else "before it was asked anything"
+            self._fail(f"stopped with exit code {self._process.returncode} {when}")
         return piece
 
     def _write(self, unsent: memoryview) -> memoryview:

@@ -215,7 +215,7 @@ def test_bound_reads_scores_and_names_the_conditions(tmp_path, capsys):
     assert "Valid if you can vouch" in plain.out
     assert plain.out.rstrip().endswith("were not tried out on these scores.")
     assert "(limits on each error rate alone: " in plain.out
-    assert "State epsilon or delta: by\ndelta, a guess is right at least " in plain.out
+    assert "Report epsilon or delta: by\ndelta, a guess is right at least " in plain.out
     proven, most = (
         float(re.search(said, plain.out)[1]) for said in (r"at least (\S+)", r"can prove at most epsilon (\S+);")
     )

@@ -210,7 +210,7 @@ def test_claims_are_judged_by_epsilon_or_by_their_curve():
     by_curve = judged(guarantees.gaussian(mu=0.8))
     assert (by_curve.verdict, by_curve.judged_by) == ("violation", "guesses against the claimed curve")
     assert "refutes the claimed curve as a whole" in by_curve.reason
-    assert "bounds no epsilon" not in by_curve.reason, "repr, page and record state a proven epsilon beside it"
+    assert "says nothing about epsilon" not in by_curve.reason, "repr, page and record state a proven epsilon beside it"
     assert judged(guarantees.gaussian(mu=2.0)).verdict != "violation"
     sampled = guarantees.subsampled_gaussian(rate=0.1, noise_multiplier=1.0)
     assert judged(sampled).verdict == "violation"
@@ -351,7 +351,7 @@ def test_the_command_line_names_the_conditions_and_keeps_gaussians_apart(tmp_pat
     assert main(words) == 0
     text = capsys.readouterr().out
     assert "own fair coin" in text
-    assert "not mu-GDP for any mu up to" in text
+    assert "if it is Gaussian DP, its mu exceeds" in text
     main([*words, "--claim", "gaussian(mu=2.0)"])
     text = capsys.readouterr().out
     assert ", as many as the claim fixes." in text
@@ -361,7 +361,7 @@ def test_the_command_line_names_the_conditions_and_keeps_gaussians_apart(tmp_pat
     assert told["verdict"] == "violation"
     assert told["epsilon"] == audit.one_run(scores, included, risk=0.05, guesses=[(100, 100)]).epsilon(1e-5)
     assert told["relation"] == "add_remove"
-    assert "bounds no epsilon" in told["not_gdp"]["says"]
+    assert "says nothing about epsilon" in told["not_gdp"]["says"]
     assert len(told["conditions"]) == 5
     assert main([*words, "--threshold", "1"]) == 2
     assert main([words[0], *words[2:], "--guesses", "1", "1"]) == 2

@@ -167,7 +167,7 @@ def test_a_violation_whose_epsilon_is_below_the_claimed_one_says_why(below):
     for told in ("\n".join(ten_lines((below,), width=400)), statement((below,)), model_card((below,), title="t"), page):
         assert "claimed curve is refuted as a whole (p-value " in told
         assert "is not above the promised 2.9" in told
-        assert "bounds no epsilon" not in told
+        assert "nothing about epsilon" not in told
     assert "Verdict: violation; the claimed curve is" in statement((below,))
     assert "noisy" not in page, "the claim's adversary is not what scored the canaries"
 
@@ -182,7 +182,7 @@ def test_a_paper_is_told_each_verdict_in_whole_sentences(folder, below):
     """It began in lower case, had two colons, plain 'epsilon 0 ... at delta 1e-05', and no verdict."""
     keeps = audit.load_records(folder / "records.json")[1]
     said = files((keeps, below), title="Ours")["methods.tex"]
-    assert said.startswith("We audited 2 trainings with canaries with dpsgd-audit")
+    assert "\nWe audited 2 trainings with canaries with dpsgd-audit" in said
     assert " All bounds hold together" in said
     assert said.count("The bounds hold if (1) each canary was included by its own fair coin") == 1
     assert said.partition("\n\n")[0].endswith("does not prove privacy."), "conditions stand in paragraphs of their own"

@@ -163,7 +163,7 @@ def test_a_failure_on_one_side_alone_is_told_as_the_leak_that_it_is(side, functi
     place = str(caught.value)
     alone = "without the record the same seed gives a release, so the failure alone tells the two datasets apart"
     assert (alone in place) == (function == "fails_with_the_record")
-    assert ("release a row of your choice in its place" in place) == (function == "fails_with_the_record")
+    assert ("return a fixed row instead of failing" in place) == (function == "fails_with_the_record")
     assert "command-protocol" not in place
     assert (" one class only (at " if function == "fails_with_the_record" else " KeyError: 'weights' (at ") in place
 
