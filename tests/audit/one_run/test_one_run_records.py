@@ -194,7 +194,7 @@ def test_a_paper_is_told_each_verdict_in_whole_sentences(folder, below):
         "a number to repeat"
     )
     assert f"Verdict: {keeps.verdict.replace('_', ' ')}; " in said
-    assert said.count("The claim is ") == 2
+    assert said.count("It is audited against this claim: ") == 2
 
 
 def test_the_model_card_tells_the_claims_adversary_from_the_auditor(folder):
