@@ -23,6 +23,7 @@ from audit.report.statement import ABSENCE
 from audit.report.story import in_a_sentence, listed, what_broke
 from audit.report.table import readable
 from audit.verdict.proven_numbers import stated
+from guarantees.laws.composition import SOURCES
 from guarantees.numerics.rounding import at_least, at_most
 
 TOOL = """@misc{dpsgdaudit,
@@ -237,7 +238,9 @@ def bibtex(records: tuple[AuditRecord, ...]) -> str:
     known = {found.group(1): found.group(0) for found in ENTRY.finditer(text)}
     wanted = {key for record in records if record.ran for key in BOUNDS[_method(record)][1]}
     for record in records:
-        wanted |= set(re.findall(r"\b[a-z]+[12]\d{3}\b", record.claim.source))
+        # of a history the user says where it comes from, and we compose it
+        composed = f"zhu2022; {SOURCES}" if record.claim.name == "claim_from_history" else ""
+        wanted |= set(re.findall(r"\b[a-z]+[12]\d{3}\b", f"{record.claim.source}; {composed}"))
     tool = TOOL.replace("VERSION", latex_text(_version(records)))
     return "\n".join([tool, *(known[key] for key in sorted(wanted) if key in known)])
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from guarantees.checks import checked, require
 from guarantees.claim import Claim, poisson_sums
-from guarantees.laws.composition import SOURCES, composed_law
+from guarantees.laws.composition import composed_law
 from guarantees.laws.gaussian_and_laplace import sampled_law
 from guarantees.laws.profile import law_from_promises
 from guarantees.trade_off import ComputedCurve, TradeOff
@@ -122,5 +122,5 @@ def claim_from_history(
         unit=unit,
         steps=sum(steps for _, _, steps in entries),
         observation=poisson_sums(sum(steps for _, _, steps in entries)),
-        source=f"{source}; zhu2022, theorem 11; {SOURCES}",
+        source=source,
     )
