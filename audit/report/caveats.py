@@ -164,8 +164,8 @@ SECOND_PAIR = (
 
 
 SILENT_PAIR = (
-    "Next, audit the same record among others whose gradients are zero{}: here the sum varies with the others in the "
-    "batch, and that can hide missing noise."
+    "Next, audit the same record among others whose gradients are zero{}: on this pair the sum varies with the "
+    "others in the batch, and that can hide missing noise."
 )
 OPPOSED_PAIR = (
     "Next, audit the same record among others whose gradients point the other way: zero gradients do not reveal a "
