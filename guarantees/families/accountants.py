@@ -109,7 +109,7 @@ def poisson_training(
         group=group,
         unit="training",
         steps=int(steps),
-        observation=poisson_sums(steps),
+        observation=poisson_sums(int(steps)),
         source=source,
     )
 
