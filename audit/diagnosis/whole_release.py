@@ -78,7 +78,7 @@ def _follows_law(without: Noise, with_record: Noise, law: str, *, layout: Layout
         _other_moments(sides, risk=risk / 2),
     )
     given = by_moments if by_moments.wrong and not by_share.wrong else by_share
-    return dataclasses.replace(given, p_value=min(1.0, 2 * given.p_value), risk=risk)
+    return dataclasses.replace(given, p_value=min(1.0, 2 * (given.p_value or 0.0)), risk=risk)
 
 
 def _share_of_another_law(centred: Array, law: str, *, layout: Layout | None, risk: float) -> Diagnosis:
