@@ -152,3 +152,61 @@ def test_steps_that_do_not_read_the_weights_are_rounds_of_one_sum(deviation):
     told = explain(training, PAIR, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
     assert [one.kind for one in told.findings] == [Kind.TOO_LITTLE_NOISE] * (deviation < 1)
     assert [one.multiplier for one in told.rounds] == [pytest.approx(deviation)] * 3
+
+
+def clipped_sum(rows):
+    return (rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=1, keepdims=True))).sum(0)
+
+
+def sum_of_a_share_for_each(key, rows):
+    return clipped_sum(rows) + jax.random.normal(key, (len(rows), 5)).sum(0) / math.sqrt(len(rows))
+
+
+def mean_of_a_share_for_each(key, rows):
+    return clipped_sum(rows) + math.sqrt(len(rows)) * jax.random.normal(key, (len(rows), 5)).mean(0)
+
+
+def in_pieces(share):
+    """A scan over as many pairs of records as there are, each with its share of the noise."""
+
+    def step(key, rows):
+        pieces = jnp.pad(rows, ((0, len(rows) % 2), (0, 0))).reshape(-1, 2, 5)
+
+        def add(total, piece):
+            own, records = piece
+            return total + clipped_sum(records) + jax.random.normal(own, (5,)) * share(len(pieces)), None
+
+        return jax.lax.scan(add, jnp.zeros(5), (jax.random.split(key, len(pieces)), pieces))[0]
+
+    return step
+
+
+@pytest.mark.parametrize("step", [sum_of_a_share_for_each, mean_of_a_share_for_each])
+def test_noise_made_of_as_many_shares_as_there_are_records_is_as_large_whatever_their_number_is(step):
+    found = explain(step, PAIR, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
+    assert found.findings == ()
+    assert [one.multiplier for one in found.rounds] == [pytest.approx(1.0)]
+
+
+EVEN = mechanisms.worst_case_pair(records=4, dimension=5, clip=1.0)
+"""The larger side has one piece more."""
+
+
+def test_pieces_with_their_shares_of_noise_of_which_one_side_has_more_are_not_judged():
+    found = explain(in_pieces(lambda k: 1 / math.sqrt(k)), EVEN, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
+    assert [one.kind for one in found.findings] == [Kind.NOT_FOLLOWED]
+    assert "with the record a loop takes more steps" in found.findings[0].says
+    assert [(one.number, one.last, one.judged) for one in found.rounds] == [(1, 1, False)]
+
+
+def test_too_small_shares_are_named_and_not_called_no_noise():
+    found = explain(in_pieces(lambda k: 1 / k), EVEN, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
+    assert [one.kind for one in found.suspicions] == [Kind.NOISE_SCALE_FROM_DATA]
+
+
+def test_one_noise_over_the_root_of_the_number_of_records_is_still_named():
+    def step(key, rows):
+        return clipped_sum(rows) + jax.random.normal(key, (5,)) / math.sqrt(len(rows))
+
+    found = explain(step, PAIR, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
+    assert [one.kind for one in found.suspicions] == [Kind.NOISE_SCALE_FROM_DATA]

@@ -70,6 +70,8 @@ class Meetings:
     """Draws of noise that a loop holds and does not carry on, as in weights at which it takes gradients."""
     unfollowed: list[tuple[str, Place]] = dataclasses.field(default_factory=list)
     idle: dict[Idle, None] = dataclasses.field(default_factory=dict)
+    by_count: dict[Finding, Place] = dataclasses.field(default_factory=dict)
+    """That the number of records scales noise, which as many more numbers may make up for, and where it does."""
     _drawn: list[tuple[np.ndarray, Release]] = dataclasses.field(default_factory=list)
     _added: list[tuple[Sequence[np.ndarray], Release, Open]] = dataclasses.field(default_factory=list)
     """Noise and data with their signs, and what they became."""
@@ -244,9 +246,8 @@ class Meetings:
             **{name: getattr(data, name) for name in PASSED_ON},
         )
         self.releases.append(release)
-        for told in (data.idle, noise.idle):
-            if told is not None and told.meets != RELEASE:
-                self.idle.setdefault(told)
+        idle = (told for told in (data.idle, noise.idle) if told is not None and told.meets != RELEASE)
+        self.idle.update(dict.fromkeys(idle))
         self._facts(release, data, noise, drawn)
         if without or (terms is None and drawn.size < moved.size):
             self._lacks(release, noise, without)
@@ -279,10 +280,10 @@ class Meetings:
         return self._release(out, dataclasses.replace(out, drawn=out.drawn - beside.drawn), noise, path)
 
     def _facts(self, release: Release, data: Value, noise: Value, drawn: np.ndarray) -> None:
-        if noise.scaled is not None:
-            at = noise.scaled.at
-            origin = noise.scaled.since or among_records(at, self.readers)
-            self.find(noise_scale(origin, at=at, draw=release.draw, what=noise.scaled.what))
+        if (scaled := noise.scaled) is not None:
+            origin = scaled.since or among_records(scaled.at, self.readers)
+            told = noise_scale(origin, at=scaled.at, draw=release.draw, what=scaled.what)
+            self.by_count.setdefault(told, scaled.at) if scaled.what == COUNT else self.find(told)
         if (apart := data.uncoupled or data.displaced) is not None:
             self.unfollowed.append((OTHER_ROWS, apart))
         elif data.differs and data.mixed is not None:

@@ -30,6 +30,7 @@ from audit.diagnosis.explain.jaxprs.joint_releases import BARE, LATER, UNCOUNTED
 from audit.diagnosis.explain.jaxprs.laplace_scale import cost_in_all, not_compared, too_small_scale
 from audit.diagnosis.explain.jaxprs.left_out import left_out
 from audit.diagnosis.explain.jaxprs.other_statistics import left_to_trials
+from audit.diagnosis.explain.jaxprs.pairing import ONE_SIDE
 from audit.diagnosis.explain.jaxprs.record_shares import Company
 from audit.diagnosis.explain.jaxprs.rounds import (
     ROUNDS_TOGETHER,
@@ -150,7 +151,7 @@ def _explained(program: Program, key: jax.Array, stated: Stated, *, brief: bool)
     why = "is made of random numbers in a way that is not followed: its coordinates may depend on one another"
     findings += [sentences.not_followed(f"the noise of {spelled(at)} {why}", at) for at in correlated]
     rounds = [releases for run in runs for releases in by_round(program, run).values()]
-    whys = (ROUNDS_TOGETHER, SHARED, BARE, LATER, UNCOUNTED)
+    whys = (ROUNDS_TOGETHER, SHARED, BARE, LATER, UNCOUNTED, ONE_SIDE)
     told = [(one.unknown, one.at) for own in rounds for one in own if one.unknown in whys]
     findings += [sentences.not_followed(f"{why}: {spelled(at)}", at) for why, at in dict.fromkeys(told)]
     unfollowed: dict[str, dict[Place, None]] = {}

@@ -75,7 +75,9 @@ def _rounds_of(program: Program, releases: Sequence[Release], *, moved: bool) ->
 
 def length(program: Program, releases: Sequence[Release]) -> int:
     """How many rounds are told as one, since their noise shares random numbers."""
-    return len(_rounds_of(program, releases, moved=False)) if any(one.shares for one in releases) else 1
+    # of one output the record's own parts alone are told apart: others may be parts of one batch
+    moved = program.rounds == 1
+    return max(1, len(_rounds_of(program, releases, moved=moved))) if any(one.shares for one in releases) else 1
 
 
 def due_of(program: Program, releases: Sequence[Release]) -> float | None:
@@ -148,20 +150,24 @@ def rounds_told(program: Program, runs: Sequence[Run], *, of_laplace: bool) -> t
     """Of every round the run in which it cost most, of those in which all of it was followed if there are any."""
     worst: dict[tuple[Any, ...], list[Release]] = {}
 
+    told = [by_round(program, run) for run in runs]
+    if program.rounds == 1 and all(len(own) == 1 for own in told):
+        # one release, which the record may join in any part of the batch
+        told = [{(): releases} for own in told for releases in own.values()]
+
     def rank(releases: Sequence[Release]) -> tuple[bool, float]:
         return is_judged(releases), cost(releases)
 
-    for run in runs:
-        for number, releases in by_round(program, run).items():
+    for own in told:
+        for number, releases in own.items():
             if number not in worst or rank(releases) > rank(worst[number]):
                 worst[number] = releases
-    told = []
-    number = 0
+    rounds, number = [], 0
     for releases in worst.values():
         first, number = number + 1, number + length(program, releases)
         top, paid = max(releases, key=lambda release: release.cost), cost(releases)
         far, multiplier = sensitivity(releases), 1 / paid if paid else float("inf")
-        told.append(
+        rounds.append(
             Round(
                 number=first,
                 last=number,
@@ -178,7 +184,7 @@ def rounds_told(program: Program, runs: Sequence[Run], *, of_laplace: bool) -> t
                 scales=_scales(releases) if of_laplace else (0.0, 0.0),
             )
         )
-    return tuple(told)
+    return tuple(rounds)
 
 
 def pool(runs: Sequence[Sequence[Release]]) -> None:

@@ -22,8 +22,9 @@ from audit.diagnosis.explain.jaxprs.interpreter import Lockstep
 from audit.diagnosis.explain.jaxprs.key_hands import Hands
 from audit.diagnosis.explain.jaxprs.key_words import as_keys, as_words, is_key
 from audit.diagnosis.explain.jaxprs.noise_meets_data import Meetings
+from audit.diagnosis.explain.jaxprs.one_dataset import Alone, of_another_size, places_do_not_matter
 from audit.diagnosis.explain.jaxprs.record_shares import Company
-from audit.diagnosis.explain.jaxprs.value import COUNT, Tag, Value, host, is_no_number, settled
+from audit.diagnosis.explain.jaxprs.value import COUNT, Tag, Value, host, is_no_number
 from audit.diagnosis.explain.missing_noise import without_noise
 from audit.diagnosis.explain.places import NOWHERE, Frame, Place, among_records, goes_on
 from audit.diagnosis.explain.sentences import SHOWN, changed_after_release, not_followed
@@ -87,6 +88,12 @@ class Program:
     def numbers(self) -> int:
         """Of all outputs."""
         return sum(aval.size for aval in self.a.out_avals)
+
+    @property
+    def alone(self) -> tuple[Alone, Alone]:
+        """Each side by itself."""
+        one, other = (Alone(jaxpr, self.counts, self.group) for jaxpr in (self.a, self.b))
+        return one, other
 
     def trace_again(self) -> None:
         """Run the user's Python once more, as far as JAX has not kept what it traced."""
@@ -274,8 +281,12 @@ def run_once(
             lockstep.meetings.together.broken_off = True
             lockstep.judge_keys(program)
             return Run(lockstep=lockstep, left=(not_followed(error.why, error.at),))
+        finally:
+            for finding, at in lockstep.meetings.by_count.items():
+                left = of_another_size(finding, at, program.alone, arguments) if forced is None else [finding]
+                lockstep.findings.update(dict.fromkeys(left))
         first = scale == whole == 1.0 and not others_apart
-        if first and lockstep.lined_up is not None and not _places_do_not_matter(program, arguments, outs):
+        if first and lockstep.lined_up is not None and not places_do_not_matter(program.alone[0], arguments, outs):
             lockstep.meetings.out_of_line(lockstep.lined_up)
     for out in outs:
         lockstep.meetings.together.see(out.open)
@@ -298,13 +309,6 @@ def run_once(
 def _shown(out: Value) -> Idle | None:
     """Raw data of which a bound or a comparison leaves no difference, as they are released."""
     return None if out.hidden is None or out.random else Idle(out.at or out.hidden, out.hidden, SHOWN)
-
-
-def _places_do_not_matter(program: Program, arguments: Sequence[Value], outs: Sequence[Value]) -> bool:
-    """Whether side a gives the same with its rows in the order that its program has them."""
-    one = [Value(a=value.a, b=value.a, values=value.values, random=value.random) for value in arguments]
-    own = Lockstep(counts=program.counts, group=program.group).run(program.a, program.a, one)
-    return all(settled(known.a, out.a, None)[0] is known.a for known, out in zip(own, outs, strict=True))
 
 
 def _places_changed(count: int, slots: frozenset[int]) -> np.ndarray:
