@@ -330,3 +330,57 @@ def test_a_record_that_moves_nothing_may_have_joined_no_batch_where_batches_are_
     told = str(explain(step, mechanisms.add_record(ROWS[:-1], ROWS[-1]), key=KEY, claim=claim))
     assert "the record moved nothing that is released" in told
     assert "joined no batch" not in told
+
+
+def a_part_as_it_is(joined, bounded=jnp.tanh):
+    """A factor made for the whole record, and multiplied into one of its two parts."""
+
+    def step(key, rows):
+        gradients = bounded(rows)
+        factor = 1 / jnp.maximum(1.0, jnp.linalg.norm(gradients, axis=1))
+        one = factor @ gradients[:, :4]
+        other = jnp.ones(len(rows)) @ gradients[:, 4:]  # HERE
+        return joined(key, one, other)
+
+    return step
+
+
+def as_one_vector(key, one, other):
+    total = jnp.concatenate([one, other])
+    return total + jax.random.normal(key, total.shape)
+
+
+def as_two_leaves(key, one, other):
+    keys = jax.random.split(key)
+    return {"one": one + jax.random.normal(keys[0], (4,)), "other": other + jax.random.normal(keys[1], (3,))}
+
+
+@pytest.mark.parametrize("joined", [as_one_vector, as_two_leaves])
+def test_a_part_that_is_not_multiplied_is_named_and_not_the_right_length_of_all(joined):
+    """It said that the whole length, which is right, was measured wrongly."""
+    step = a_part_as_it_is(joined)
+    told = explain(step, mechanisms.add_record(ROWS[:-1], ROWS[-1]), key=KEY, noise_multiplier=1.0, clip=1.0)
+    lines, start = inspect.getsourcelines(step)
+    due = next(start + number for number, line in enumerate(lines) if "# HERE" in line)
+    assert "measures its length" not in str(told)
+    assert "multiplies only a part of it" in str(told)
+    assert told.findings[0].lines[0][1] == due, told
+
+
+@pytest.mark.parametrize("deviation", [2.0, 1.0])
+def test_a_zeroed_record_that_still_has_a_gradient_makes_no_zero_out_pair(deviation):
+    """It said that the line which subtracts the weights makes longer what was clipped."""
+
+    def step(key, rows):
+        gradients = rows - 0.5
+        clipped = gradients / jnp.maximum(1.0, jnp.linalg.norm(gradients, axis=1, keepdims=True))
+        return clipped.sum(0) + deviation * jax.random.normal(key, rows.shape[1:])
+
+    pair = mechanisms.zero_out(np.abs(ROWS), 5)
+    told = explain(step, pair, key=KEY, noise_multiplier=2.0, clip=1.0)
+    assert "makes longer" not in str(told)
+    if deviation < 2:
+        assert [one.kind for one in told.findings] == ["too_little_noise"]
+        return
+    assert [one.kind for one in told.findings] == ["not_followed"]
+    assert "this is no zero_out pair for this code" in told.findings[0].says

@@ -20,7 +20,7 @@ from audit.diagnosis.explain.jaxprs.runs import Program, Run, listed
 from audit.diagnosis.explain.places import Frame, Place, function_around, handed_out, spelled, taken_apart
 from audit.diagnosis.explain.sentences import after_sum, clipped_apart, clipped_sum_changed, found, led
 from audit.diagnosis.explain.watched_code import tell_calls
-from audit.diagnosis.explain.wrong_lengths import SLACK, mismeasured
+from audit.diagnosis.explain.wrong_lengths import SLACK, mismeasured, near
 
 SCALES = (50.0, 2500.0)
 """How much larger the record is made: what is clipped moves as far at both."""
@@ -114,12 +114,32 @@ def wrongly_measured(
     if clip is None or not numbers or any(abs(one.by - weights[0].by) > ALIKE * weights[0].by for one in weights):
         return None
     whole = float(np.linalg.norm([one.before for one in weights]))
+    if (part := _multiplied_in_part(releases, weights, whole)) is not None:
+        return part
     wrong = mismeasured(numbers, weights[0].by, whole, clip)
     if wrong is None or not wrong.part:
         return None if wrong is None else (wrong.at, wrong.says)
     lead = given_all(code, wrong.at, sum(release.moved.size for release in releases))
     gives = "" if lead.nearest == wrong.at.nearest else f" ({spelled(lead)} gives it only a part)"
     return lead, f"{wrong.says}{gives}"
+
+
+def _multiplied_in_part(
+    releases: Sequence[Release], weights: Sequence[Weight], multiplied: float
+) -> tuple[Place, str] | None:
+    """Where a part of the record is summed as it is, beside what is clipped by the length of all of it: as a clause."""
+    moved = sum(float(np.sum(np.square(release.moved))) for release in releases)
+    rest = moved - sum(weight.after**2 for weight in weights)
+    whole = float(np.sqrt(multiplied**2 + max(rest, 0.0)))
+    lengths = [number.value for number in weights[0].numbers if near(number.value, whole)]
+    if near(multiplied, whole) or not lengths:
+        return None
+    bare = [release.origin if not release.weights else release.unclipped for release in releases if release.cost]
+    by = max(weights, key=lambda weight: weight.before).at
+    lead = next((place for place in bare if isinstance(place, Place)), by)
+    says = f", since {spelled(by)} multiplies only a part of it, of length {multiplied:.4g}, by a number made for all"
+    sums = "" if lead.nearest == by.nearest else f"; {spelled(lead)} sums another part without that number"
+    return lead, f"{says} of it, of length {lengths[-1]:.4g}{sums}"
 
 
 def made_longer(releases: Sequence[Release], due: float) -> tuple[Place, str] | None:

@@ -99,6 +99,8 @@ class Weight:
     """The number."""
     numbers: tuple[Number, ...] = ()
     """What the number is made of, such as the record's length, from what was made of entries of the record on."""
+    instead: float = 0.0
+    """Length, after that, of what the other side has in the record's place."""
 
 
 @dataclasses.dataclass(frozen=True)

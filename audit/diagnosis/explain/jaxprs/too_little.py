@@ -76,6 +76,8 @@ def too_little_noise(program: Program, runs: Sequence[Run], stated: Stated) -> l
     carried = top.carried is not None and _kept_before(program, runs, due)
     if late := [] if carried else _clipped_late(program, releases, stated, readers):
         return late
+    if (null := _no_zero_out(program, top, due)) is not None:
+        return [null]
     cause = _earlier(program, top, readers) if carried else _cause(program, releases, readers, stated, uneven=uneven)
     noisy = top.variance[top.variance > 0]
     bare = (top.variance.size - noisy.size, top.variance.size) if 0 < noisy.size < top.variance.size else None
@@ -107,6 +109,25 @@ def too_little_noise(program: Program, runs: Sequence[Run], stated: Stated) -> l
             due=sentences.due_on_the_pair(multiplier, due),
         )
     ]
+
+
+def _no_zero_out(program: Program, top: Release, due: float) -> Finding | None:
+    """That the place of a zeroed record has a gradient, which is what moves a release too far: no pair for a claim."""
+    weight, zeroed = top.weighted, program.counts[0] == program.counts[1] and program.reach == program.group
+    if weight is None or not zeroed or top.longer is not None or weight.instead <= SLACK * weight.after:
+        return None
+    moved = sensitivity([top])
+    if not (1 + SLACK) * weight.after < moved <= (1 + SLACK) * (weight.after + weight.instead):
+        return None
+    if top.cost * weight.after / moved * due > 1 + SLACK:
+        # its noise is too little for the record alone, too
+        return None
+    return sentences.not_followed(
+        f"this is no zero_out pair for this code: without the record its place still has a gradient, clipped at "
+        f"{spelled(weight.at)} to {weight.instead:.4g}, so the sum moves by {moved:.4g} and not by {weight.after:.4g}. "
+        "Build the pair with a null record whose gradient is zero (mechanisms.zero_out, null=), or use add_remove",
+        weight.at,
+    )
 
 
 def _earlier(program: Program, top: Release, readers: set[Reader]) -> Cause:

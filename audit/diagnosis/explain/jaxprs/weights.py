@@ -54,6 +54,11 @@ def weigh(name: str, params: dict[str, Any], out: Value, ins: Sequence[Value], a
     if out.unclipped is None and name in SUMS and len(ins) == 2:
         both = all(value.differs and value.values for value in ins)
         out.unclipped = at if both and bool(ins[0].weights) != bool(ins[1].weights) else None
+    if out.unclipped is None and name in ("concatenate", "stack") and not _is_own(out):
+        sums = [value for value in ins if value.differs and value.values]
+        bare = [value for value in sums if not value.weights]
+        if 0 < len(bare) < len(sums):
+            out.unclipped = bare[0].origin if isinstance(bare[0].origin, Place) else at
     cuts = name in CUTTING and _is_own(out) and not out.single and out.values
     out.cut = at if cuts else first(value.cut for value in ins if value.differs)
     tagged = [value for value in ins if _is_own(value) and value.values]
@@ -186,9 +191,9 @@ def _is_longer(out: Value, ins: Sequence[Value]) -> bool:
 
 
 def _moved(value: Value) -> float:
-    if _is_own(value):
-        return _length(value)
-    return 0.0 if value.sized else distance(value)
+    apart = 0.0 if value.sized else distance(value)
+    # under substitution, or where its place is not empty without it, the record moves a value further than it is long
+    return max(_length(value), apart) if _is_own(value) else apart
 
 
 def _is_own(value: Value) -> bool:
@@ -209,7 +214,11 @@ def _weight(name: str, tagged: Sequence[Value], at: Place) -> Weight:
         before, by = lengths[longest], numbers[longest] if len(numbers) == len(lengths) else max(numbers)
         divided = name == "div" and tagged[-1] is factor
         times = float(np.divide(1.0, by)) if divided else by
-    return Weight(at, factor.made or at, before, before * times, times, factor.numbers)
+    instead = 0.0
+    if not (record.sized or factor.sized or (record.tag is not None and record.tag.padding)):
+        left, by = (_length(dataclasses.replace(value, b=value.a)) for value in (record, factor))
+        instead = left * ((1 / by if by else 0.0) if divided else by)
+    return Weight(at, factor.made or at, before, before * times, times, factor.numbers, instead)
 
 
 def _lengths(value: Value) -> list[float]:
