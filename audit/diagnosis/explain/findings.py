@@ -101,6 +101,8 @@ class Round:
     """Number of the round, from 1; tensors that are released in one round are taken together."""
     last: int = 0
     """Number of the last of several that are told as one, since their noise shares random numbers."""
+    joint: bool = False
+    """Whether numbers of its noise stand in several coordinates, as in sums of a tree."""
     sensitivity: float
     """L2 distance between the two sides where noise meets it, in the units of ``noise_deviation``."""
     noise_deviation: float
@@ -190,7 +192,8 @@ class Explanation:
         blocks = [f"{found.heading}\n  {found.says}{_at(found.lines)}" for found in self.suspicions]
         if not self.findings:
             blocks = ["Nothing found. This does not show that the code is private: only trials test that."]
-        most = max((one.sensitivity for one in self.rounds if one.judged), default=0.0)
+        # what shares noise was judged by its joint law, and the record may move all of it
+        most = max((one.sensitivity for one in self.rounds if one.judged and not one.joint), default=0.0)
         seen = not (self.findings or self.covered.opaque)
         if seen and self.bound is not None and most > self.bound * (1 + CLOSE):
             noise = NO_PROPORTION if self.stated is None and self.epsilon is None else IN_PROPORTION

@@ -273,15 +273,23 @@ def test_what_a_bias_without_noise_does_to_the_next_step_is_no_finding_of_its_ow
     assert told.lines[0] == (__file__, bare_bias_twice.__code__.co_firstlineno + 7)
 
 
-def test_outputs_that_one_line_releases_without_noise_are_one_finding():
+@pytest.mark.parametrize(
+    ("names", "also"),
+    [
+        ("abcd", "['b'], ['c'], ['d']"),
+        ("abcdef", "['b'], ['c'], ['d'], ['e'], ['f']"),
+        ("abcdefg", "['b'], ['c'], ['d'], ['e'], 2 more"),
+    ],
+)
+def test_outputs_that_one_line_releases_without_noise_are_one_finding(names, also):
     def step(key, data):
         del key
         rows = data[0] / jnp.maximum(1.0, jnp.linalg.norm(data[0], axis=1, keepdims=True) / CLIP)
-        return {name: rows[:, place].sum() for place, name in enumerate("abcd")}
+        return {name: rows[:, 0].sum() + 0 * place for place, name in enumerate(names)}
 
     (found,) = told(step).findings
     assert found.kind == Kind.RELEASED_WITHOUT_NOISE
-    assert found.says.startswith("The leaf ['a'] of the output (also ['b'], ['c'], ['d']) is released without noise")
+    assert found.says.startswith(f"The leaf ['a'] of the output (also {also}) is released without noise")
 
 
 def test_noise_times_zero_covers_nothing_and_is_no_second_use_of_a_key():

@@ -245,6 +245,7 @@ def test_few_numbers_are_named_where_they_are_spread():
     source, start = inspect.getsourcelines(spread_over_rows)
     assert found.kind == "key_used_twice"
     assert found.lines[0] == (__file__, start + 2), source[2]
+    assert "(one number for " in found.says
 
 
 def nothing_for_nobody(x):

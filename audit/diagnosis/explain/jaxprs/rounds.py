@@ -171,6 +171,7 @@ def rounds_told(program: Program, runs: Sequence[Run], *, of_laplace: bool) -> t
             Round(
                 number=first,
                 last=number,
+                joint=any(one.shares or one.blocks for one in releases),
                 sensitivity=far,
                 noise_deviation=far * multiplier if far and paid else deviation(releases),
                 multiplier=multiplier,

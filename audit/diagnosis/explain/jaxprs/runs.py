@@ -367,9 +367,9 @@ def _output(name: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    return ", ".join([*names[:MOST_NAMED], *more])
+    """The first names, and how many more there are, unless that is one."""
+    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED + 1 else []
+    return ", ".join([*names[: MOST_NAMED if more else None], *more])
 
 
 def _in_rounds(out: Value, rounds: int, meetings: Meetings) -> str:

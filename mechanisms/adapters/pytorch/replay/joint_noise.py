@@ -154,7 +154,8 @@ def _too_few(known: Joint) -> list[Fact]:
         own = [block for block, (other,) in zip(known.bare, owners, strict=True) if other is event]
         of = event.difference.numel()
         stacks = {"first": event.draw or event.stack, "second": event.stack, "shared": event.shared}
-        words = {"how": f"{of - lacking(own)} numbers for {of} coordinates", "draws": ()}
+        left = of - lacking(own)
+        words = {"how": f"{'one number' if left == 1 else f'{left} numbers'} for {of} coordinates", "draws": ()}
         return [Fact(kind="key_used_twice", stacks=stacks, words=words)]
     return []
 
