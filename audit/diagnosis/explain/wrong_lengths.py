@@ -81,6 +81,9 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
         says = f", since {spelled(at_fault.at)} makes {taken[-1].value:.4g} of its length, {length:.4g}"
         return Wrong(at_fault.at, says, part=False)
     says = f", since {spelled(at_fault.at)} measures its length as {taken[-1].value:.4g} when it is {length:.4g}"
+    times = round(length / taken[-1].value)
+    if times > 1 and near(taken[-1].value * times, length, SAME):
+        says += f" (1/{times} of it, as of {times} records that are averaged before they are clipped as one)"
     if at_fault.first and at_fault.whole and at_fault.joined.nearest not in (None, at_fault.at.nearest):
         return Wrong(at_fault.joined, f"{says} (of what {spelled(at_fault.joined)} puts together)", part=True)
     return Wrong(at_fault.at, says, part=short is not None)

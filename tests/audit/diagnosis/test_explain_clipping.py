@@ -384,3 +384,14 @@ def test_a_zeroed_record_that_still_has_a_gradient_makes_no_zero_out_pair(deviat
         return
     assert [one.kind for one in told.findings] == ["not_followed"]
     assert "this is no zero_out pair for this code" in told.findings[0].says
+
+
+def test_the_mean_of_a_group_that_is_clipped_as_one_is_told_by_its_share_of_the_length():
+    def step(key, rows):
+        groups = jnp.pad(jnp.tanh(rows), ((0, len(rows) % 2), (0, 0))).reshape(-1, 2, 7).mean(1)
+        clipped = 2 * groups / jnp.maximum(1.0, jnp.linalg.norm(groups, axis=1, keepdims=True))
+        return clipped.sum(0) + jax.random.normal(key, (7,))
+
+    pair = mechanisms.add_record(ROWS[:4], 0.9 * ROWS[4] / np.linalg.norm(ROWS[4]) + 0.5)
+    told = str(explain(step, pair, key=KEY, noise_multiplier=1.0, clip=1.0))
+    assert "(1/2 of it, as of 2 records that are averaged before they are clipped as one)" in told
