@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 
 import jax
@@ -110,3 +111,31 @@ def test_the_line_that_returns_a_wrong_deviation_stands_first():
     assert f"{place}  return self.multiplier * self.bound / 4\n" in str(
         explain(step, pair, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
     )
+
+
+def clipped(rows):
+    return rows / jnp.maximum(1.0, jnp.linalg.norm(rows, axis=-1, keepdims=True))
+
+
+def average_of_raw_sums(key, rows):
+    average, weights, out = jnp.zeros(6), jnp.zeros(6), []
+    for own in jax.random.split(key, 2):
+        total = clipped(rows).sum(0)
+        average = 0.5 * average + 0.5 * total  # wrong
+        weights = weights - 0.1 * (total + jax.random.normal(own, (6,)))
+        out.append(jnp.concatenate([weights, average]))
+    return jnp.stack(out)
+
+
+def truncated(key, rows):
+    noise = jax.random.truncated_normal(key, -1.0, 1.0, (6,))  # wrong
+    return clipped(rows).sum(0) + noise
+
+
+@pytest.mark.parametrize(("step", "releases"), [(average_of_raw_sums, "transcript"), (truncated, "update")])
+def test_the_line_that_goes_wrong_before_noise_is_added_stands_first(step, releases):
+    pair = mechanisms.worst_case_pair(records=4, dimension=6, clip=1.0)
+    made = mechanisms.mechanism(step, releases=releases, clip=1.0, noise_multiplier=1.0)
+    (found,) = explain(made, pair, key=jax.random.key(0)).findings
+    lines, start = inspect.getsourcelines(step)
+    assert found.lines[0][1] == next(start + number for number, line in enumerate(lines) if "# wrong" in line), found

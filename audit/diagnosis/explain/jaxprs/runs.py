@@ -92,8 +92,7 @@ class Program:
     @property
     def alone(self) -> tuple[Alone, Alone]:
         """Each side by itself."""
-        one, other = (Alone(jaxpr, self.counts, self.group) for jaxpr in (self.a, self.b))
-        return one, other
+        return Alone(self.a, self.counts, self.group), Alone(self.b, self.counts, self.group)
 
     def trace_again(self) -> None:
         """Run the user's Python once more, as far as JAX has not kept what it traced."""
@@ -346,16 +345,17 @@ def _all_left(program: Program, outs: Sequence[Value], meetings: Meetings) -> li
     for own in bare.values():
         first, *more = [name for name, _, _ in own]
         at, last = own[0][1:]
-        leaf = (
-            f"{_output(first)}{f' (also {listed(more)})' if more else ''}{_in_rounds(last, program.rounds, meetings)}"
-        )
+        rounds = _in_rounds(last, program.rounds, meetings)
+        leaf = f"{_output(first)}{f' (also {listed(more)})' if more else ''}{rounds}"
         fixed = last.fixed_noise if all(out.fixed_noise is not None for _, _, out in own) else None
         others = [one for one in meetings.releases if isinstance(one.origin, Place) and one.origin == at]
         noisy, muted = others[0].at if others else None, last.muted
         shapes = {one.moved.shape for one in others}
         # a sum of whose shape none gets noise is left out where others get theirs
         unused = muted is None and all(np.shape(out.a) in shapes for _, _, out in own)
-        left = goes_on(noisy, last.way, others[0].way) if noisy is not None and unused else NOWHERE
+        left = NOWHERE if noisy is None or muted is not None else goes_on(noisy, last.way, others[0].way)
+        # what else is done on the way to where parts of an output are put together; other leaves go there, too
+        left = left if unused or (left.own and left not in last.way[-1:]) else NOWHERE
         inside = (others[0].inside or NOWHERE) if others else NOWHERE
         told = without_noise(leaf, at, noisy, left, fixed=fixed, muted=muted, unused=unused, inside=inside)
         findings.append(told)

@@ -204,7 +204,9 @@ def _cause(
         if inner is not None:
             return Cause(lead=inner, known=own)
     made = holder(program.trace_again, top.draw, deviation([top]))
-    scaled = last.at if last is not None and last.times else top.at
+    # truncated numbers, and others of no known law, are as large as their draw makes them
+    scaled = top.draw if last is None and not top.exact else top.at
+    scaled = last.at if last is not None and last.times else scaled
     lead = among_records(scaled, readers)
     if made is None and lead == scaled:
         # a loop over records hides who holds them
