@@ -132,7 +132,17 @@ def truncated(key, rows):
     return clipped(rows).sum(0) + noise
 
 
-@pytest.mark.parametrize(("step", "releases"), [(average_of_raw_sums, "transcript"), (truncated, "update")])
+def views_that_are_clipped_one_by_one(key, rows):
+    noise, views = jax.random.split(key)
+    each = clipped(2 * rows[:, None] + 0.01 * jax.random.normal(views, (len(rows), 4, 6)))
+    gradients = each.sum(1)  # wrong
+    return gradients.sum(0) + jax.random.normal(noise, (6,))
+
+
+WRONG = [(average_of_raw_sums, "transcript"), (truncated, "update"), (views_that_are_clipped_one_by_one, "update")]
+
+
+@pytest.mark.parametrize(("step", "releases"), WRONG)
 def test_the_line_that_goes_wrong_before_noise_is_added_stands_first(step, releases):
     pair = mechanisms.worst_case_pair(records=4, dimension=6, clip=1.0)
     made = mechanisms.mechanism(step, releases=releases, clip=1.0, noise_multiplier=1.0)

@@ -172,6 +172,9 @@ def _cause(
         return Cause(lead=top.doubled, more=f"{far}{sentences.held_again(top.doubled)}", weight=top.weighted)
     if (again := made_longer(releases, (stated.due or 1.0) * program.reach)) is not None:
         return Cause(lead=again[0], more=f"{far}{again[1]}", weight=top.weighted)
+    if exceeds and top.weighted is None and top.longer is not None:
+        adds = f", since {spelled(top.longer)} adds up parts of the record that are as long as one another"
+        return Cause(lead=top.longer, more=f"{far}{adds}")
     if within and top.filled is not None:
         return Cause(lead=top.kept or top.filled, more=f"{far}{pads(top.filled, top.kept)}")
     if exceeds or apart:

@@ -29,6 +29,8 @@ KEEPS = SUMS | frozenset(
     | {"optimization_barrier", "reduce_precision", "reshape", "slice", "squeeze", "stack", "stop_gradient", "transpose"}
 )
 """Equations that multiply nothing."""
+ALIKE = 1e-4
+"""Relative difference of lengths that are one, but for rounding."""
 MOST_HELD = 2**12
 """Numbers of a constant that is compared with another."""
 
@@ -75,6 +77,7 @@ def weigh(name: str, params: dict[str, Any], out: Value, ins: Sequence[Value], a
     if not weighs:
         joins = not _is_own(out) and any(value.alone is not None for value in ins)
         longer = name in LENGTHENING and bool(out.weights) and out.differs and not joins and _is_longer(out, ins)
+        longer = longer or (name == "reduce_sum" and _adds_up_alike(params["axes"], out, ins[0]))
         out.longer = at if longer else first(value.longer for value in ins if value.differs)
 
 
@@ -188,6 +191,20 @@ def _is_longer(out: Value, ins: Sequence[Value]) -> bool:
     differing = [value for value in ins if value.differs]
     before = [_moved(value) for value in [value for value in differing if value.values] or differing]
     return _moved(out) > (1 + SLACK) * float(np.linalg.norm(before)) > 0
+
+
+def _adds_up_alike(axes: Sequence[int], out: Value, value: Value) -> bool:
+    """Whether parts of the record that are as long as one another are added up, such as views that were clipped."""
+    tag, shape = value.tag, np.shape(value.b)
+    if tag is None or tag.groups is not None or tag.axis in axes or not (out.tag and out.values):
+        return False
+    kept = tuple(axis for axis in range(len(shape)) if axis not in axes)
+    if len(kept) < 2:
+        return False
+    rows = np.take(host(value.b), sorted(tag.slots), axis=tag.axis).astype(np.float64)
+    lengths = np.sqrt(np.sum(np.square(rows), axis=kept))
+    longest = float(np.max(lengths, initial=0.0))
+    return lengths.size > 1 and np.ptp(lengths) <= ALIKE * longest and _length(out) > (1 + SLACK) * longest
 
 
 def _moved(value: Value) -> float:
