@@ -110,6 +110,40 @@ def test_a_tensor_with_less_noise_is_named_where_tensors_are_clipped_together(na
     assert "a noise multiplier of 0.1, but 1 is expected" in finding.says
 
 
+def blocks(bounds, *, together=False):
+    """Two tensors in each of two blocks. Each block is clipped to its own bound, or all to what these come to."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install dpsgd-audit[opacus]")
+
+    def step(seed, rows):
+        torch.manual_seed(seed)
+        rows = 300 * torch.as_tensor(rows)
+        if together:
+            rows = rows * (np.hypot(*bounds) / rows.norm(dim=1).clamp(min=1e-9)).clamp(max=1.0)[:, None]
+        noisy = {}
+        for bound, block in zip(bounds, (rows[:, [0, 1, 4]], rows[:, [2, 3, 5]]), strict=True):
+            if not together:
+                block = block * (bound / block.norm(dim=1).clamp(min=1e-9)).clamp(max=1.0)[:, None]
+            for number, part in enumerate(block.sum(0).split([1, 2])):
+                noisy[f"{number} of {bound}"] = part + bound * 2**0.5 * torch.randn(part.shape)
+        return noisy
+
+    return mechanisms.callable_step(step)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("bounds", "clip"), [((0.6, 0.8), 1.0), ((0.3, 0.9), 1.0), ((0.5, 2.0), None)])
+def test_blocks_with_bounds_and_noise_of_their_own_are_right(bounds, clip):
+    told = explain(blocks(bounds), PAIR, key=jax.random.key(0), clip=clip, noise_multiplier=1.0)
+    assert not told.findings
+    assert told.rounds[0].multiplier == pytest.approx(1.0, rel=1e-3)
+
+
+def test_blocks_with_noise_of_their_own_that_are_clipped_together_are_named():
+    told = explain(blocks((0.6, 0.8), together=True), PAIR, key=jax.random.key(0), clip=1.0, noise_multiplier=1.0)
+    assert {finding.kind for finding in told.findings} == {"too_little_noise"}
+    assert all("has standard deviation 0.8485, while other parts get 1.131" in one.says for one in told.findings)
+
+
 COUNTED = (1 - 0.5**2 / 5**2) ** -0.5
 """The deviation for two tensors clipped together to 1, beside a count that moves by a half and has noise of 5."""
 

@@ -129,19 +129,22 @@ def short_parts(runs: Sequence[Sequence[Event]], due: float) -> list[tuple[Event
     """Parts whose noise is less than is due to a record whose whole gradient lies in them.
 
     The runs have the record in different sizes. Where it moves all parts together by the same length in two of them,
-    and one part by another, they are clipped together: one alone may be as long as all are now. Tensors with bounds
-    of their own may have noise of their own, and so may what the record always moves as far, as a number of records.
+    and those with one deviation by another, they are clipped together: these alone may be as long as all are now.
+    Parts whose length stays the same may have a bound of their own, and noise of their own with it, as a block of
+    layers or a number of records has.
     """
     parts = _parts_of(runs[0])
     pairs = [(one, other) for place, one in enumerate(runs) for other in runs[place + 1 :]]
-    together = next((one for one, other in pairs if _clipped_together(parts, one, other)), None)
+    together = next(((one, other) for one, other in pairs if _clipped_together(parts, one, other)), None)
     if together is None:
         return []
-    least = ALIKE * _length(parts, together)
-    parts = [part for part in parts if any(abs(part.length(run) - part.length(together)) > least for run in runs)]
-    if not is_uneven(together, due, parts):
+    one, whole = together[0], _length(parts, together[0])
+    alike = [run for run in runs if abs(_length(parts, run) - whole) <= ALIKE * whole]
+    changing = [own for own in _by_noise(parts) if any(_change(own, one, run) > ALIKE * whole for run in alike)]
+    parts = [part for own in changing for part in own]
+    if not is_uneven(one, due, parts):
         return []
-    length, most = _length(parts, together), max(parts, key=lambda part: part.deviation)
+    length, most = _length(parts, one), max(parts, key=lambda part: part.deviation)
     return [
         (runs[0][part.number], _short(part, runs[0], most, length, due))
         for part in parts
@@ -162,9 +165,23 @@ def _short(part: Part, events: Sequence[Event], most: Part, length: float, due: 
 
 def _clipped_together(parts: Sequence[Part], one: Sequence[Event], other: Sequence[Event]) -> bool:
     length = _length(parts, one)
-    if not math.isfinite(length) or not length or abs(_length(parts, other) - length) > ALIKE * length:
+    if not math.isfinite(length) or not length or _change(parts, one, other) > ALIKE * length:
         return False
-    return any(abs(part.length(one) - part.length(other)) > APART * length for part in parts)
+    return any(_change(own, one, other) > APART * length for own in _by_noise(parts))
+
+
+def _by_noise(parts: Sequence[Part]) -> list[list[Part]]:
+    """Parts whose noise has the same deviation."""
+    groups: list[list[Part]] = []
+    for part in sorted(parts, key=lambda part: part.deviation):
+        if not groups or part.deviation > groups[-1][-1].deviation * (1 + ALIKE):
+            groups.append([])
+        groups[-1].append(part)
+    return groups
+
+
+def _change(parts: Sequence[Part], one: Sequence[Event], other: Sequence[Event]) -> float:
+    return abs(_length(parts, one) - _length(parts, other))
 
 
 def _length(parts: Sequence[Part], events: Sequence[Event]) -> float:
