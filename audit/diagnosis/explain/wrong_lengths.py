@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from audit.diagnosis.explain.numbers_given import returned_at
-from audit.diagnosis.explain.places import NOWHERE, Place, function_around, handed_out, place, spelled
+from audit.diagnosis.explain.places import NOWHERE, Place, chosen_for, function_around, handed_out, place, spelled
 
 SLACK = 0.02
 """By which a length, or a factor, may differ from another or exceed a bound: rounding."""
@@ -86,6 +86,8 @@ def mismeasured(numbers: Sequence[Number], by: float, length: float, clip: float
         says += f" (1/{times} of it, as of {times} records that are averaged before they are clipped as one)"
     if at_fault.first and at_fault.whole and at_fault.joined.nearest not in (None, at_fault.at.nearest):
         return Wrong(at_fault.joined, f"{says} (of what {spelled(at_fault.joined)} puts together)", part=True)
+    if at_fault.first and at_fault.whole and (chosen := chosen_for(at_fault.at)) is not NOWHERE:
+        return Wrong(chosen, f"{says} (of what {spelled(chosen)} gives it)", part=True)
     return Wrong(at_fault.at, says, part=short is not None)
 
 

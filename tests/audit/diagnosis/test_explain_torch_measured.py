@@ -140,6 +140,66 @@ def test_right_ghost_norms_are_left_alone(last):
     assert not explained(ghost, last).findings
 
 
+def lengths_of(parts):
+    return torch.stack([part.norm(dim=1) for part in parts.values()]).norm(dim=0)
+
+
+def with_biases(data):
+    """Gradients whose biases are as long in a record of any size."""
+    return {"weight": data[0], "bias": CLIP / 2 * torch.nn.functional.normalize(data[0])}
+
+
+def noisy_parts(parts, lengths):
+    factors = (CLIP / lengths).clamp(max=1.0)
+    sums = {name: torch.einsum("n,n...->...", factors, part) for name, part in parts.items()}
+    return {name: total + CLIP * NOISE * torch.randn(total.shape) for name, total in sums.items()}
+
+
+def weights_alone(seed, data):
+    torch.manual_seed(seed)
+    parts = with_biases(data)
+    lengths = lengths_of({name: part for name, part in parts.items() if "bias" not in name})  # wrong
+    return noisy_parts(parts, lengths)
+
+
+def weights_alone_by_name(seed, data):
+    torch.manual_seed(seed)
+    parts = with_biases(data)
+    weights = {name: part for name, part in parts.items() if "bias" not in name}  # wrong
+    return noisy_parts(parts, lengths_of(weights))
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("step", [weights_alone, weights_alone_by_name])
+def test_a_record_that_moves_the_sum_a_little_too_far_is_tried_in_smaller_sizes(step):
+    """The biases are a small part of the gradient of a large record, and who leaves them out calls a right helper."""
+    source, start = inspect.getsourcelines(step)
+    first = explained(step, 2.5).findings[0]
+    assert first.kind == "too_little_noise"
+    assert first.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text))
+    assert "times smaller, moves the sum" in first.says
+
+
+def test_right_lengths_with_biases_are_left_alone():
+    def step(seed, data):
+        torch.manual_seed(seed)
+        parts = with_biases(data)
+        return noisy_parts(parts, lengths_of(parts))
+
+    assert not explained(step, 2.5).findings
+
+
+def a_little_less(seed, data):
+    torch.manual_seed(seed)
+    return CLIP * torch.nn.functional.normalize(data[0]).sum(0) + 0.99 * CLIP * NOISE * torch.randn(COLUMNS)
+
+
+def test_a_multiplier_that_rounding_may_have_made_smaller_is_not_passed_over():
+    told = explained(a_little_less)
+    assert [finding.kind for finding in told.findings] == ["not_followed"]
+    assert "the noise multiplier of round 1 is 1.485, and 1.5 is expected" in told.findings[0].says
+
+
 class Noise:
     def __init__(self, seed):
         self.generator = torch.Generator().manual_seed(seed)

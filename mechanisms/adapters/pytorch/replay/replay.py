@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from mechanisms.adapters.pytorch.replay import comparing, joint_noise, mixing
+from mechanisms.adapters.pytorch.replay import comparing, joint_noise, mixing, short_rounds
 from mechanisms.adapters.pytorch.replay.differing_outputs import CHANGED, OTHER_NUMBER, differing, noise_apart
 from mechanisms.adapters.pytorch.replay.draws import Bank, Seedings, batches_drawn
 from mechanisms.adapters.pytorch.replay.facts import Cost, Fact, Seen
@@ -15,7 +15,6 @@ from mechanisms.adapters.pytorch.replay.records import enlarged, others_apart
 from mechanisms.adapters.pytorch.replay.run import Run
 from mechanisms.adapters.pytorch.replay.runs import Runs
 from mechanisms.adapters.pytorch.replay.sampling import Nobody, Sampler, without_noise
-from mechanisms.adapters.pytorch.replay.short_rounds import is_uneven, near_the_bound, short_parts, short_rounds
 from mechanisms.adapters.pytorch.replay.stacks import Stack, lines_run, turned_away
 from mechanisms.adapters.pytorch.replay.unseen_noise import beside_tensors
 from mechanisms.adapters.pytorch.streams import stream_of
@@ -115,7 +114,7 @@ class Replay(Runs):
             repeated = other.reads.repeated or one.reads.repeated
             batches = batches_drawn(other.draws, self._place)
             places = {"repeated": repeated, "again": other.reads.again, "begun": other.begun, "batches": batches}
-            short = short_rounds(costs, self._stated, last=self._last_round(), **places)
+            short = short_rounds.short_rounds(costs, self._stated, last=self._last_round(), **places)
             # a record of another size may take another way than both datasets
             if short is not None and (short[1] is told or not self._about_numbers(one, other)):
                 fact, told = short
@@ -123,6 +122,8 @@ class Replay(Runs):
                 self._facts.append(dataclasses.replace(fact, words={**fact.words, "index": index}))
         self._about_unknown(other)
         self._about_numbers(one, other)
+        if not (self._stated is None or self._facts or joint_noise.rounds_depend(other.releases.events)):
+            self._facts += short_rounds.nearly_right(told, self._stated)
         far = self._clip is not None and any(cost.sensitivity > self._clip * (1 + mixing.SLACK) for cost in told)
         foreign = (far or bool(self._facts)) and self._moves_without_draws(one)
         if foreign:
@@ -339,7 +340,7 @@ class Replay(Runs):
             return []
         found = []
         scales = (1 / FACTOR,) if least <= self._stated * (1 + mixing.SLACK) else (1 / FACTOR, -FACTOR)
-        for scale in (*scales, *near_the_bound(costs, self._clip)):
+        for scale in (*scales, *short_rounds.near_the_bound(costs, self._clip, self._stated)):
             dataset = enlarged(self._with, self._place.index, scale)
             run = None if dataset is None else self._further(dataset, one)
             if run is None or run.releases.astray or len(run.releases.events) != len(other.releases.events):
@@ -362,12 +363,12 @@ class Replay(Runs):
         if self._stated is None or self._place is None or self._facts:
             return False
         runs, events = [other], other.releases.events
-        for turned in (False, True) if is_uneven(events, self._stated) else ():
+        for turned in (False, True) if short_rounds.is_uneven(events, self._stated) else ():
             dataset = enlarged(self._with, self._place.index, FACTOR, turned=turned)
             run = None if dataset is None else self._further(dataset, one)
             if run is not None and len(run.releases.events) == len(events):
                 runs.append(run)
-        found = short_parts([run.releases.events for run in runs], self._stated)
+        found = short_rounds.short_parts([run.releases.events for run in runs], self._stated)
         for event, fact in found:
             names = comparing.holding(other, [event])
             some = fact.words["some"]

@@ -24,6 +24,8 @@ ABOVE = (1.15, 1.8)
 """Lengths over the bound at which a wrong factor may show."""
 SMALLER = (1 / 2, 1 / 4, 1 / 10, 1 / 20)
 """Factors for a record whose length is unknown."""
+ROUNDING = 1e-3
+"""By how much a multiplier may be too small without a word, over it. Half precision may explain more, up to SLACK."""
 MOST_PARTS = 8
 """Different deviations in one tensor; noise of more is scaled coordinate by coordinate."""
 
@@ -66,11 +68,32 @@ def short_rounds(
     return None
 
 
-def near_the_bound(costs: Sequence[Sequence[Cost]], clip: float | None) -> tuple[float, ...]:
-    """How to change a record that moves less the longer it is, so that it moves most.
+def nearly_short(costs: Sequence[Cost], due: float) -> Cost | None:
+    """The round with the least noise, if that is less than is due by more than rounding."""
+    worst = min(costs, key=lambda cost: cost.multiplier, default=None)
+    return None if worst is None or worst.multiplier * (1 + ROUNDING) >= due else worst
 
-    It does where the square of its length is taken for its length: then one just above the bound is not clipped.
+
+def nearly_right(costs: Sequence[Cost], due: float) -> list[Fact]:
+    """That a multiplier is below the stated one by more than rounding of single precision, and by less than SLACK."""
+    worst = nearly_short(costs, due)
+    if worst is None:
+        return []
+    why = (
+        f"the noise multiplier of round {worst.number} is {worst.multiplier:.4g}, and {due:.4g} is expected: half "
+        f"precision may round by as much, up to {SLACK:.0%}, and so may a length or a deviation be a little wrong"
+    )
+    return [Fact(kind="not_followed", stacks={"at": worst.top.stack, "origin": worst.top.origin}, words={"why": why})]
+
+
+def near_the_bound(costs: Sequence[Sequence[Cost]], clip: float | None, due: float) -> tuple[float, ...]:
+    """How to change a record so that it moves most, where it moves less the longer it is, or a little too far.
+
+    Where the square of its length is taken for its length, one just above the bound is not clipped. Where its length
+    leaves out a part, as the biases, that part is a larger share of a smaller record.
     """
+    if nearly_short(costs[0], due) is not None:
+        return SMALLER
     if len(costs) < 2 or not costs[1] or costs[1][0].sensitivity * LESS > costs[0][0].sensitivity:
         return ()
     length = math.hypot(*(weight.before for weight in costs[0][0].weights))
