@@ -129,6 +129,21 @@ def three_times(seed, data):
     return total + steps.noise()
 
 
+def raw_gradients_after_noise(seed, data):
+    torch.manual_seed(seed)
+    noisy = total_of(data) + steps.noise()
+    return noisy + steps.gradients(steps.START, *data).mean(0)  # changed_after_release
+
+
+def raw_gradients_that_never_grow(seed, data):
+    """The longer the record, the smaller its gradient."""
+    torch.manual_seed(seed)
+    weights = steps.START.clone().requires_grad_()
+    torch.tanh(data[0] @ weights).sum().backward()
+    noisy = total_of((data[0].sign(), data[1])) + steps.noise()
+    return noisy + 20 * weights.grad  # changed_after_release
+
+
 RIGHT = (onto_a_ball, by_coordinate, one_by_one, padded_without_weight, every_record_twice)
 WRONG = {
     made_as_long: "where 2 is the bound",
@@ -137,6 +152,8 @@ WRONG = {
     filled_at_once: "a batch holds a record more than once",
     twice_in_a_list: "a batch holds a record more than once",
     three_times: "a batch holds a record more than once",
+    raw_gradients_after_noise: "the noise does not cover them",
+    raw_gradients_that_never_grow: "the noise does not cover them",
 }
 
 

@@ -64,6 +64,8 @@ class Event:
     added: Stack = ()
     lengths: tuple[float, ...] = ()
     """How long the record was in each part that was added up there."""
+    raw: Stack = ()
+    """Where data that nothing had bounded were added after the noise, to a sum of bounded records."""
     covering: frozenset[int] = frozenset()
     """Numbers of the draws that make its noise."""
     choosing: frozenset[int] = frozenset()

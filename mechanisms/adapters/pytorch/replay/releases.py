@@ -143,6 +143,7 @@ class Releases:
             event.difference = torch.where(hidden, difference, torch.zeros(()))
             if cell.round < event.round:
                 event.carried = event.carried or done.where
+            event.raw = event.raw or (done.where if event.bounded and not cell.bounded else ())
             event.bends |= cell.bends
             event.weights = cell.weights or event.weights
             event.copied = cell.copied or event.copied

@@ -23,8 +23,6 @@ FACTOR = 50.0
 """How many times larger a record is made."""
 SCALES = (FACTOR**2, FACTOR)
 """Factors of the record if it is made larger twice, in this order."""
-NEGLIGIBLE = 1000.0
-"""Noise over what a record moves, above which its size tells nothing of clipping."""
 COMPANY = ((True, True, False), (True, True, True, *[False] * 61))
 """Which of the first other records a Poisson batch holds, look by look: the record begins a group of its own in a batch
 of n or of n + 1 records, and padding shows in a small one."""
@@ -308,7 +306,7 @@ class Replay(Runs):
             run = None if dataset is None else self._further(dataset, one)
             if run is None or run.releases.astray or len(run.releases.events) != len(other.releases.events):
                 return runs
-            if self._keeps_promise(run):
+            if short_rounds.is_covered(list(comparing.round_costs(run.releases.events)), self._stated):
                 return [*runs, run]
             length = comparing.length_of(run.releases.events, moved)
             if not math.isfinite(length):
@@ -320,6 +318,9 @@ class Replay(Runs):
         times = lengths[1] / lengths[2]
         if times > comparing.MUCH:
             event = max((other.releases.events[number] for number in moved), key=comparing.size_of)
+            if event.raw:
+                self._say(CHANGED, {"at": event.raw}, origin="")
+                return []
             stacks = {"at": event.stack, "origin": event.origin}
             leaves = comparing.unbounded(other, runs, moved)
             cost = next(comparing.round_costs(other.releases.events), None)
@@ -350,13 +351,6 @@ class Replay(Runs):
             own = list(comparing.round_costs(run.releases.events, scale))
             found += [own] if all(math.isfinite(cost.sensitivity) for cost in own) else []
         return found
-
-    def _keeps_promise(self, run: Run) -> bool:
-        """Whether a record so large moves every release by no more than is promised, or by next to nothing."""
-        costs = list(comparing.round_costs(run.releases.events))
-        return bool(costs) and all(
-            cost.multiplier * (1 + mixing.SLACK) >= (self._stated or NEGLIGIBLE) for cost in costs
-        )
 
     def _about_tensors(self, one: Run, other: Run) -> bool:
         """Whether a tensor has less noise than others that are clipped together with it."""

@@ -26,6 +26,8 @@ SMALLER = (1 / 2, 1 / 4, 1 / 10, 1 / 20)
 """Factors for a record whose length is unknown."""
 ROUNDING = 1e-3
 """By how much a multiplier may be too small without a word, over it. Half precision may explain more, up to SLACK."""
+NEGLIGIBLE = 1000.0
+"""Noise over what a record moves, above which its size tells nothing of clipping."""
 MOST_PARTS = 8
 """Different deviations in one tensor; noise of more is scaled coordinate by coordinate."""
 
@@ -55,6 +57,8 @@ def short_rounds(
         fresh = [cost for own in every for cost in own if not cost.top.carried]
         kept = bool(fresh) and all(cost.multiplier * (1 + SLACK) >= due for cost in fresh)
         top = worst.top
+        if top.raw:
+            return Fact(kind="changed_after_release", stacks={"at": top.raw}, words={"origin": ""}), told
         stacks = {"at": top.stack, "origin": top.origin, "draw": top.draw, "bounded": top.bounded}
         stacks |= {"carried": top.carried} if top.carried and kept else {}
         stacks |= {"begun": begun[top.carried]} if "carried" in stacks and top.carried in begun else {}
@@ -66,6 +70,11 @@ def short_rounds(
         words["before"] = [cost.deviation for cost in found if cost.number < worst.number]
         return Fact(kind="too_little_noise", stacks=stacks, words=words), told
     return None
+
+
+def is_covered(costs: Sequence[Cost], stated: float | None) -> bool:
+    """Whether the record moves every release by no more than is promised, or by next to nothing."""
+    return bool(costs) and all(cost.multiplier * (1 + SLACK) >= (stated or NEGLIGIBLE) for cost in costs)
 
 
 def nearly_short(costs: Sequence[Cost], due: float) -> Cost | None:
