@@ -43,7 +43,7 @@ def too_little(
     due, cost, more, after, known = words["due"], words["cost"], "", "", None
     least, most = cost.between
     uneven = most > (1 + SLACK) * least
-    own = None
+    own, changed = None, False
     if not (uneven or cost.shared or "carried" in places):
         own = own_bound(once_more, stated, deviation=cost.deviation, sensitivity=cost.sensitivity)
     stated = stated if own is None else dataclasses.replace(stated, clip=own)
@@ -78,8 +78,8 @@ def too_little(
             lead, since = wrong
         elif exceeds and not apart and (alone := each_alone(cost.weights, once_more)) is not None:
             lead, since = alone
-        elif exceeds and not apart and (grown := _multiplied(cost.top.resized, times)) is not None:
-            lead, by = grown
+        elif exceeds and not apart and (grown := _multiplied(cost, stated.reach * stated.clip)) is not None:
+            (lead, by), changed = grown, True
             since = f" (it is multiplied by {by:.4g} at {spelled(lead)})"
         elif exceeds and not apart and _added(cost, stated.clip):
             lead = place(cost.top.added)
@@ -159,6 +159,7 @@ def too_little(
         due=sentences.due_on_the_pair(promise, due),
         at=places["at"],
         mean="mean" in places,
+        changed=changed,
         origin=places.get("mean", places["origin"]),
         draw=places["draw"],
         beside=[*sized, bounded, places["origin"], *beside],
@@ -184,10 +185,10 @@ def _added(cost: Any, clip: float | None) -> bool:
     return within and cost.sensitivity <= sum(cost.parts) * (1 + SLACK)
 
 
-def _multiplied(factors: tuple[tuple[Any, float], ...], times: float) -> tuple[Place, float] | None:
-    """The number by which a bounded record is multiplied, where that is how many times too far it moves the sum."""
-    found = [(place(where), by) for where, by in factors if abs(by - times) <= SLACK * times]
-    return found[-1] if found and abs(math.prod(by for _, by in factors) - times) <= SLACK * times else None
+def _multiplied(cost: Any, bound: float) -> tuple[Place, float] | None:
+    """The number by which a bounded record is multiplied, if it moves the sum no further than it may without that."""
+    where, by = max(cost.factors, key=lambda factor: factor[1], default=((), 0.0))
+    return (place(where), by) if by > 1 + SLACK and cost.before <= bound * (1 + SLACK) else None
 
 
 def _summed(times: float, drawn: int) -> str:

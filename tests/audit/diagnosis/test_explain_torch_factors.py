@@ -217,3 +217,17 @@ def test_noise_for_records_that_are_multiplied_is_left_alone():
         return sum_over_the_rate(data) + CLIP * NOISE / RATE * torch.randn(sum(PARTS))
 
     assert not explained(step).suspicions
+
+
+def test_the_line_that_multiplies_one_tensor_of_several_is_named():
+    def step(seed, data):
+        torch.manual_seed(seed)
+        sums = dict(zip("abc", bounded(data).sum(0).split(PARTS), strict=True))
+        sums = {name: (5.0 if name == "b" else 1.0) * total for name, total in sums.items()}  # wrong
+        return {name: total + CLIP * NOISE * torch.randn(total.shape) for name, total in sums.items()}
+
+    source, start = inspect.getsourcelines(step)
+    (found,) = explained(step).findings
+    assert found.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text)), found
+    assert "moves what is made of the sum at" in found.says
+    assert "it is multiplied by 5 at" in found.says

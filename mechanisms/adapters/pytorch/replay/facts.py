@@ -36,6 +36,10 @@ class Cost:
     """Smallest and largest noise deviation of the releases."""
     lengths: tuple[float, ...]
     """How far the record moves each release."""
+    before: float
+    """How far it moved all of them together before any was multiplied by a number."""
+    factors: tuple[tuple[Stack, float], ...]
+    """Where one was, and by which."""
     largest: tuple[float, int]
     """How far the record moves one coordinate at most, and how many by about as much."""
     top: Event
