@@ -68,7 +68,8 @@ def require_steps(step: Mechanism | BatchMechanism, claim: Claim, taken: int | N
         raise ValueError(
             f"the claim {claim.describe()} counts {counted(stated, 'step')}, and the training {step.name!r} takes "
             f"{taken}; state it for {counted(taken, 'step')} (steps={taken}, or one step's claim with "
-            f".compose({taken})), or train for {stated}."
+            f".compose({taken})), or train for {stated}. If the number of steps depends on the data or on chance, "
+            "audit releases='final', with a claim for the most steps."
         )
 
 

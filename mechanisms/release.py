@@ -23,7 +23,8 @@ PLAIN = "output"
 TRANSCRIPTS = ("transcript", "collapsed_transcript")
 OTHER_STEPS = (
     "Where the number of records decides how many batches there are, it decides the sampling rate, too (Opacus's "
-    "1/len(loader) changes where N is a multiple of the batch size): choose another N, or fix the rate and the steps"
+    "1/len(loader) changes where N is a multiple of the batch size): choose another N, or fix the rate and the steps. "
+    "Where the data or chance decides when a training ends, audit releases='final', with a claim for the most steps"
 )
 """Why one record more makes other steps, and what to do."""
 

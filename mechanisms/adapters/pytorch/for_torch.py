@@ -34,6 +34,9 @@ from mechanisms.pairs.lent import copied
 from mechanisms.pairs.neighbours import Neighbours
 from mechanisms.release import host_array, leaves
 
+COUNTED = 3
+"""Runs whose steps are counted before the weights at the end are judged against a claim about steps."""
+
 
 @answers(libraries=("torch",), tracer="torch")
 @checked
@@ -76,10 +79,11 @@ class TorchTraining(StatedByUser):
         return own | {library: version_of(library) for library in ("torch", "opacus") if version_of(library)}
 
     def steps_on(self, dataset: Any) -> int | None:
-        """Steps of one run; None where weights are updated by no optimizer of torch.optim, or by several."""
+        """Steps of a run; None where runs take other numbers, or no optimizer of torch.optim takes them, or several."""
         if self.releases != "final":
             return 1 if self.releases == "update" else self.steps
-        return self._watched(copied(dataset), 0).taken
+        taken = {self._watched(copied(dataset), seed).taken for seed in range(COUNTED)}
+        return taken.pop() if len(taken) == 1 else None
 
     def seen_on(self, dataset: Any) -> Mapping[str, str]:
         """Its sampler, and the divisor of Opacus's optimizer, as the first step of one run shows them.
@@ -337,7 +341,11 @@ def require_one_form(first: dict[str, np.ndarray], other: dict[str, np.ndarray])
         shape = other[name].shape
         if shape != part.shape:
             rounds = shape[1:] == part.shape[1:] and shape[:1] != part.shape[:1]
-            hint = "; if the number of steps varies, steps= ends a transcript early" if rounds else ""
+            hint = (
+                "; if the number of steps varies, steps= ends a transcript early, and releases='final' needs none"
+                if rounds
+                else ""
+            )
             raise ValueError(f"every trial must release {name} in one shape, got {shape} after {part.shape}{hint}.")
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import guarantees
+from audit.claim_fits_pair import require_steps
 from audit.diagnosis.explain import explain
 from mechanisms import Neighbours, callable_step, torch_training
 
@@ -136,3 +137,26 @@ def test_a_claim_about_other_steps_is_refused(releases):
     with pytest.raises(ValueError, match=r"counts 7 steps.*takes 3; state it for 3 steps"):
         explain(step, pair(), key=KEY, claim=seven)
     assert not explain(step, pair(), key=KEY, claim=three).findings
+
+
+def stops_by_chance(dataset, seed):
+    weights = torch.nn.Parameter(steps.START.clone())
+    optimizer = torch.optim.SGD([weights], lr=steps.LEARNING)
+    for _ in range(3):
+        weights.grad = total_of(dataset) + steps.noise()
+        optimizer.step()
+        if weights.grad.sum() > 0:
+            break
+    return weights.detach()
+
+
+def test_a_training_that_stops_by_chance_is_judged_by_a_claim_for_the_most_steps():
+    """It was told to state the steps of one run."""
+    final = torch_training(stops_by_chance, releases="final")
+    assert final.steps_on(pair().without) is None
+    most = guarantees.poisson_training(rate=1.0, noise_multiplier=steps.NOISE, steps=3)
+    assert not [one for one in explain(final, pair(), key=KEY, claim=most).findings if one.kind != "not_followed"]
+    with pytest.raises(
+        ValueError, match="If the number of steps depends on the data or on chance, audit releases='final'"
+    ):
+        require_steps(torch_training(three_steps, releases="transcript"), most, taken=2)
