@@ -253,6 +253,8 @@ def _finding(
     if "stepped" in places:
         made = handed_over.optimizer_at(once_more, places["stepped"])
         return stepped_without(**places, **fact.words, made=made)
+    if "dropped" in places:
+        return without_noise(fact.words["leaf"], places["at"], places["dropped"], unused=True)
     if fact.kind == Kind.RELEASED_WITHOUT_NOISE:
         looped, chosen = places.pop("looped", NOWHERE), places.pop("chosen", NOWHERE)
         inside = statement_around(chosen if looped is NOWHERE else looped, loops=looped is not NOWHERE)

@@ -92,6 +92,48 @@ def left_out(data, seed):
     return model
 
 
+def every_other_step(data, seed):
+    torch.manual_seed(seed)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING)
+    for number in range(3):
+        set_gradients(model, data, noisy=())
+        if number % 2 == 0:  # wrong
+            for part in model.parameters():
+                part.grad += CLIP * NOISE * torch.randn_like(part)
+        optimizer.step()
+    return model
+
+
+def never_kept(data, seed):
+    torch.manual_seed(seed)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING)
+    for _ in range(2):
+        set_gradients(model, data, noisy=())
+        for part in model.parameters():
+            part.grad.add(CLIP * NOISE * torch.randn_like(part))  # wrong
+        optimizer.step()
+    return model
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("training", "releases", "says"),
+    [
+        (every_other_step, "transcript", "inside of test_explain_torch_plain_steps.py"),
+        (never_kept, "transcript", "adds noise to that sum, but the release uses the sum without it"),
+        (never_kept, "final", "adds noise to that sum, but the release uses the sum without it"),
+    ],
+)
+def test_noise_that_is_skipped_or_never_kept_stands_before_the_step(training, releases, says):
+    source, start = inspect.getsourcelines(training)
+    (found,) = explained(training, releases).findings
+    assert found.kind == "released_without_noise"
+    assert found.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text)), found
+    assert says in found.says
+
+
 def explained(training, releases):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(10, 3)).astype("f4"), rng.normal(size=10).astype("f4")

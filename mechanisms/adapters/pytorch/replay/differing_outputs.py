@@ -100,6 +100,11 @@ def _bare(stacks: dict[str, Stack], names: list[str], run: Run) -> Fact:
     """Outputs without noise; of weights also how many steps change them so."""
     leaf = comparing.together(names)
     if "stepped" not in stacks:
+        lacking = {name.partition(OF_STEP)[2] for name in names}
+        of_steps = [out for name, out in run.outputs.items() if name.partition(OF_STEP)[2] in lacking]
+        if "looped" in stacks and not any(out.cell is not None and out.cell.covered for out in of_steps):
+            # all of a step lacks it: what decides is no loop over its tensors
+            stacks["chosen"] = stacks.pop("looped")
         return _fact(BARE, stacks, leaf=leaf)
     steps = max(run.steps[stacks["stepped"]].values())
     return Fact(kind=BARE, stacks=stacks, words={"leaf": leaf, "steps": steps, "early": stacks["stepped"] == run.early})
@@ -116,6 +121,10 @@ def _in_another_round(changed: Stack, run: Run) -> dict[str, Stack]:
 
 def _without_noise(cell: Cell, run: Run) -> tuple[tuple[str, Stack], ...]:
     """Where a tensor without noise was summed, where others summed there get theirs, and where it was left out."""
+    told = {where for where, _ in run.releases.told}
+    unused = (event.stack for event in run.releases.events if event.origin == cell.summed and event.origin)
+    if not cell.left and (dropped := next((where for where in unused if where not in told), ())):
+        return ("at", cell.summed), ("dropped", dropped)
     if cell.stepped and not cell.left and cell.stepped not in run.covered_steps:
         private = next(iter([*run.covered_steps, *(event.stack for event in run.releases.events)]), ())
         return ("at", cell.summed), ("stepped", cell.stepped), ("private", private)
