@@ -105,3 +105,19 @@ def test_a_batch_of_its_own_for_each_round_is_left_alone(train):
 
 def test_nothing_is_said_where_the_claim_counts_fewer_rounds():
     assert not explained(once, steps=1).suspicions
+
+
+def one_kind_twice(seed, x):
+    torch.manual_seed(seed)
+    x = torch.cat([x, x[x[:, 0].sign() == x[-1, 0].sign()]])
+    weights = torch.zeros(COLUMNS)
+    for _ in range(ROUNDS):
+        weights = moved(weights, batch(x))
+    return weights
+
+
+def test_records_that_stand_twice_in_a_dataset_are_not_said_to_change_one_another():
+    told = explained(one_kind_twice).findings
+    assert "too_little_noise" in {finding.kind for finding in told}
+    assert "records_mixed_before_sum" not in {finding.kind for finding in told}
+    assert any("a batch holds a record more than once" in finding.says for finding in told)

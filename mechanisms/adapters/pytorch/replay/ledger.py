@@ -71,6 +71,8 @@ class Ledger:
         self.wanted: Set[Slot] = frozenset()
         """The same, of a run that has no reference and so cannot tell which are sums."""
         self.choice = Choice()
+        self.several: Stack = ()
+        """Where several rows of the record came to stand among those of the others."""
         self.normalising: set[Stack] = set()
         """Where batch normalisation mixed records."""
         self.read: dict[Stack, list[float]] = {}
@@ -223,12 +225,16 @@ class Ledger:
             # a backward pass under vmap has a row for each channel of a record
             copies = found.copied or (made if done.name in REPEATING else ())
             found.copied = copies if shape[0] > other.shape[0] + 1 else ()
-            apart = traces.rows_that_differ(other, traces.rows(done.out), traces.tolerance(done.out))
-            self._mix(done, found, mixes=bool(apart.any()))
+            rows = traces.rows(done.out)
+            apart = traces.rows_that_differ(other, rows, traces.tolerance(done.out))
+            # several rows of the record may stand between those of the others
+            beside = bool(found.copied) and _among(other.totals.tolist(), rows.totals.tolist())
+            self.several = self.several or (found.copied if apart.any() and beside else ())
+            self._mix(done, found, mixes=bool(apart.any()) and not beside)
             # where the rows of others differ, it stands where it stood before
             before = [cell.row for _, cell in done.pairs if cell.row in range(shape[0])]
             first = int(apart.int().argmax()) if apart.any() else len(done.out) - 1
-            inserted = not apart.any() or traces.rows_follow(other, traces.rows(done.out), first)
+            inserted = not apart.any() or traces.rows_follow(other, rows, first)
             found.row = first if inserted or not before else before[0]
         elif not found.ragged and not found.summed:
             self._mix(done, found, mixes=_most_rows_differ(other, done.out))

@@ -44,8 +44,8 @@ BOUNDED_AGAIN = (
     "depends on the others"
 )
 REPEATED = (
-    "a batch holds a record more than once, as where it is padded with copies, and how often depends on the other "
-    "records"
+    "a batch holds a record more than once, as where it is padded with copies, and how often depends on chance or on "
+    "the other records"
 )
 EXTREME = frozenset(("max", "amax", "min", "amin", "median", "kthvalue"))
 """What makes one number of all records and sums none."""
@@ -58,7 +58,7 @@ class Company:
 
     def __init__(self, one: Run, other: Run, pair: tuple[Any, Any], place: Place, further: Further):
         self._one, self._other, self._index, self._further = one, other, place.index, further
-        self.repeated = other.reads.repeated or one.reads.repeated
+        self.repeated = other.reads.repeated or one.reads.repeated or other.ledger.several
         """Where places were made that hold a record more than once, in a batch of either side."""
         # a dataset that lacks the record has another there
         sides = among_others(pair[0], None if place.added else place.index), among_others(pair[1], place.index)
@@ -159,7 +159,7 @@ def mixing(company: Company, other: Run, suspects: list[int], *, elsewhere: bool
         changed = [(number, event) for number, event in changed if event.bent and company.mixes(number)]
     elif company.repeated and changed:
         changed = [(number, event) for number, event in changed if company.mixes(number)]
-        if not changed:
+        if not changed or (other.ledger.several and not any(event.bent for _, event in changed)):
             return [_repeated(company.repeated)]
     facts = []
     for _, event in changed:
