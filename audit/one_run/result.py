@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from audit.bounds.counted_guesses import Guesses
 from audit.verdict.verdict import Verdict
+from audit.verdict.violated import ViolatedAt, by_number
 from guarantees.checks import require
 from guarantees.claim import Claim
 from guarantees.numerics.rounding import at_least
@@ -80,6 +81,17 @@ class OneRun:
     def verdict(self) -> Verdict | None:
         """The verdict on the claim; None if no claim was given."""
         return None if self.judgement is None else self.judgement.verdict
+
+    @property
+    def violated_at(self) -> ViolatedAt | None:
+        """The proven epsilon at ``report_delta`` beside the claimed one, as a record says it.
+
+        None where the claim is not violated, or only elsewhere on its curve: ``reason`` tells that, too.
+        """
+        if self.claim is None or self.verdict != "violation":
+            return None
+        proven, claimed = self.epsilon(self.report_delta), float(self.claim.epsilon(self.report_delta))
+        return by_number("epsilon", self.report_delta, at_least=proven, claimed=claimed) if proven > claimed else None
 
     def epsilon(self, delta: float) -> float:
         """Proven lower bound on epsilon at ``delta``, whatever the scores' laws. Zero shows nothing.

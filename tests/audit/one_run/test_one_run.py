@@ -434,3 +434,12 @@ def test_exactly_half_of_the_canaries_is_asked_about(heads, wonders):
     found = audit.one_run(np.random.default_rng(0).normal(size=1000), coins, risk=0.05)
     assert found.included == heads
     assert ("exactly half were included, which fair coins do with probability 0.025" in found.conditions[0]) == wonders
+
+
+def test_a_violation_says_which_epsilon_is_exceeded_as_a_record_does():
+    coins = np.arange(2_000) % 2 == 0
+    found = audit.one_run(1.0 * coins, coins, risk=0.05, claim=guarantees.gaussian(mu=0.5))
+    assert found.violated_at is not None
+    assert found.violated_at.at_least == found.epsilon(found.report_delta)
+    assert found.violated_at.says.startswith("epsilon at delta 1e-05: at least ")
+    assert audit.one_run(1.0 * coins, coins, risk=0.05).violated_at is None
