@@ -16,6 +16,8 @@ from guarantees.numerics.distributions import poisson, student
 FLOAT32_COLLISION = 2.0**-22
 """Upper bound on the chance that two float32 normals are equal, whether drawn from 23 bits or more."""
 TIE_SAMPLE, TIE_TRIALS = 8000, 1000
+PILED = 10.0
+"""How many times more frequent one value is than the others on average, where values pile up."""
 NORMALITY_SAMPLE = 100_000
 
 
@@ -131,11 +133,12 @@ def grained(outputs: Array, deviation: float, *, coarse: bool = False, risk: flo
     p = float(poisson.sf(ties - 1, expected))
     wrong = p < risk
     different = sum(len(np.unique(column)) for column in values.T)
+    grid = _grid(np.unique(values)) if wrong else ""
+    piled = wrong and not grid and any(map(_is_piled, values.T))
     return answer(
         "grain",
-        measured=f"{different} different values among {values.size} draws"
-        + (_grid(np.unique(values)) if wrong else ""),
-        causes=("coarse_noise", "release_rounded"),
+        measured=f"{different} different values among {values.size} draws{grid}",
+        causes=("cut", "coarse_noise", "release_rounded") if piled else ("coarse_noise", "release_rounded"),
         p_value=p,
         risk=risk,
         assumes="independent trials",
@@ -147,6 +150,12 @@ def _updates(values: Array) -> Array:
     """Trials that are not zero throughout, if there are any: an empty batch gives no update."""
     nonzero = np.any(values != 0, axis=1)
     return values[nonzero] if nonzero.any() else values
+
+
+def _is_piled(values: Array) -> bool:
+    """Whether one value is far more frequent than others are, as where noise is cut; coarse noise repeats them all."""
+    counts = np.unique(values, return_counts=True)[1]
+    return bool(counts.max() > PILED * counts.mean())
 
 
 def _equal_pairs(values: Array, *, ends: bool) -> int:

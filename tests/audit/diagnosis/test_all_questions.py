@@ -517,6 +517,17 @@ def test_batches_that_give_no_update_are_no_grain():
     assert distribution.grained(np.round(outputs, 2), 1.0, risk=1e-3).wrong
 
 
+def test_sums_of_cut_noise_are_said_to_be_cut_and_noise_of_few_numbers_is_not():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(400, 20, 3)).astype(np.float32)
+    cut = distribution.grained(noise.clip(-0.5, 0.5).sum(-1), 1.0, risk=1e-3)
+    assert cut.wrong
+    assert cut.causes[0] == "cut"
+    few = distribution.grained(rng.choice(noise.ravel()[:700], (400, 20)), 1.0, risk=1e-3)
+    assert few.wrong
+    assert few.causes[0] == "coarse_noise"
+
+
 def test_gradients_that_the_step_tells_are_read():
     """A dict of arrays was no array of gradients, though the step had gradients=."""
 
