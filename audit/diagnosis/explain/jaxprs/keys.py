@@ -45,7 +45,7 @@ class Use:
     """What a library's function drew, on the smaller side."""
 
 
-UNCOVERED = "whoever sees all that is released takes the noise away from what the record moves"
+UNCOVERED = "combining the releases cancels the noise"
 BOTH = "the key is both drawn from and split"
 
 

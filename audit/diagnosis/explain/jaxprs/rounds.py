@@ -15,7 +15,7 @@ from audit.diagnosis.explain.jaxprs.facts import Release
 from audit.diagnosis.explain.jaxprs.runs import Program, Run
 
 SHARED = "rounds whose noise shares random numbers cost more than independent ones, which no claim of a mu allows for"
-ROUNDS_TOGETHER = "the rounds of the transcript cannot be told apart"
+ROUNDS_TOGETHER = "explain cannot separate the rounds of the transcript"
 SLACK = 0.02
 """By which a multiplier may fall short of the stated one: rounding, and the first digits of a stated number."""
 GUESSED_SLACK = 0.06
