@@ -207,8 +207,8 @@ def _cause(
         if inner is not None:
             return Cause(lead=inner, known=own)
     made = holder(program.trace_again, top.draw, deviation([top]))
-    # truncated numbers, and others of no known law, are as large as their draw makes them
-    scaled = top.draw if last is None and not top.exact else top.at
+    # truncated numbers, and others of one draw and no known law, are as large as that makes them
+    scaled = top.draw if last is None and not top.exact and len(top.covering) == 1 else top.at
     scaled = last.at if last is not None and last.times else scaled
     lead = among_records(scaled, readers)
     if made is None and lead == scaled:
