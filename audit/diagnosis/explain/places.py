@@ -178,18 +178,15 @@ def variable_handed(frame: Frame, code: CodeType, name: str) -> str:
 
 def chosen_for(at: Place) -> Place:
     """The line that chooses some of the parts, by a condition, that the innermost function is given; else NOWHERE."""
-    inner, call = function_around(at.own[0]), at.own[1] if len(at.own) > 1 else None
-    name = next((node.name for _, _, node in spans(inner[0], FUNCTIONS) if node.lineno == inner[1]), "")
-    for _, _, made in _holding(call, (ast.Call,)) if call and name else ():
-        for given in made.args if called(made) == name else ():
-            line = named_at(call, given.id) if isinstance(given, ast.Name) else (call[0], given.lineno)
-            parts = (
-                (ast.walk(statement_at(line) or ast.Pass()))
-                if isinstance(given, ast.Name) and line
-                else ast.walk(given)
-            )
-            if any(isinstance(part, ast.comprehension) and part.ifs for part in parts):
-                return Place(own=(line, *at.own[2:]))
+    if len(at.own) < 2:
+        return NOWHERE
+    (path, first), call = function_around(at.own[0]), at.own[1]
+    names = [node.name for _, _, node in spans(path, FUNCTIONS) if node.lineno == first]
+    for given in (one for _, _, made in _holding(call, (ast.Call,)) if called(made) in names for one in made.args):
+        by_name = named_at(call, given.id) if isinstance(given, ast.Name) else None
+        parts = ast.walk(given if by_name is None else statement_at(by_name) or given)
+        if any(isinstance(part, ast.comprehension) and part.ifs for part in parts):
+            return Place(own=(by_name or (call[0], given.lineno), *at.own[2:]))
     return NOWHERE
 
 

@@ -43,7 +43,7 @@ def too_little(
     due, cost, more, after, known = words["due"], words["cost"], "", "", None
     least, most = cost.between
     uneven = most > (1 + SLACK) * least
-    own, changed = None, False
+    own, multiplied = None, False
     if not (uneven or cost.shared or "carried" in places):
         own = own_bound(once_more, stated, deviation=cost.deviation, sensitivity=cost.sensitivity)
     stated = stated if own is None else dataclasses.replace(stated, clip=own)
@@ -78,8 +78,8 @@ def too_little(
             lead, since = wrong
         elif exceeds and not apart and (alone := each_alone(cost.weights, once_more)) is not None:
             lead, since = alone
-        elif exceeds and not apart and (grown := _multiplied(cost, stated.reach * stated.clip)) is not None:
-            (lead, by), changed = grown, True
+        elif exceeds and not apart and (grown := _multiplied(cost, cost.sensitivity / times)) is not None:
+            (lead, by), multiplied = grown, True
             since = f" (it is multiplied by {by:.4g} at {spelled(lead)})"
         elif exceeds and not apart and _added(cost, stated.clip):
             lead = place(cost.top.added)
@@ -159,7 +159,7 @@ def too_little(
         due=sentences.due_on_the_pair(promise, due),
         at=places["at"],
         mean="mean" in places,
-        changed=changed,
+        changed=multiplied,
         origin=places.get("mean", places["origin"]),
         draw=places["draw"],
         beside=[*sized, bounded, places["origin"], *beside],
