@@ -229,5 +229,5 @@ def test_the_line_that_multiplies_one_tensor_of_several_is_named():
     source, start = inspect.getsourcelines(step)
     (found,) = explained(step).findings
     assert found.lines[0] == (__file__, start + next(at for at, text in enumerate(source) if "# wrong" in text)), found
-    assert "moves what is made of the sum at" in found.says
+    assert "moves the value computed from the sum at" in found.says
     assert "it is multiplied by 5 at" in found.says

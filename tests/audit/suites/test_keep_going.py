@@ -221,7 +221,7 @@ def test_every_report_has_it(folder, capsys):
     assert "2 could not run" in found["text"]
     name, numbers = found["latex"].partition("silent program")[2].splitlines()[:2]
     assert "strut" in name
-    assert numbers == r"\quad -- & -- & -- & -- & -- & could not run & (1) \\"
+    assert numbers == r"\enspace -- & -- & -- & -- & -- & could not run & (1) \\"
     assert "Could not be run: silent program; not installed." in found["latex"]
     assert "silent program,could_not_run,no_violation_found,0," in found["csv"]
     assert "silent program: could not be audited against a Gaussian mechanism with mu 1." in found["statement"]

@@ -43,7 +43,7 @@ def test_the_direction_is_the_clipped_gradient_wherever_the_record_stands(index)
 
 
 def scaled(key, rows):
-    """Noise over the number of records: the record moves it another way in every run."""
+    """Noise over the number of records: the record moves it differently in every run."""
     return jax.random.normal(key, (30,)) / len(rows)
 
 
@@ -60,7 +60,7 @@ def breaks(key, rows):
 @pytest.mark.parametrize(
     ("step", "why"),
     [
-        (mechanism(scaled), "another way in every run"),
+        (mechanism(scaled), "differently in every run"),
         (mechanisms.callable_step(numpy_step), "draws nothing with PyTorch" if HAS_TORCH else "cannot be repeated"),
         (mechanisms.callable_step(numpy_step, workers=1), ""),
         (mechanism(breaks), ""),

@@ -89,8 +89,8 @@ def nearly_right(costs: Sequence[Cost], due: float) -> list[Fact]:
     if worst is None:
         return []
     why = (
-        f"the noise multiplier of round {worst.number} is {worst.multiplier:.4g}, and {due:.4g} is expected: half "
-        f"precision may round by as much, up to {SLACK:.0%}, and so may a length or a deviation be a little wrong"
+        f"the noise multiplier of round {worst.number} is {worst.multiplier:.4g}, and {due:.4g} is expected: rounding "
+        "in half precision may make such a difference, and so may a length or a deviation that is a little wrong"
     )
     return [Fact(kind="not_followed", stacks={"at": worst.top.stack, "origin": worst.top.origin}, words={"why": why})]
 
