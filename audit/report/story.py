@@ -392,7 +392,7 @@ def _of_the_user(record: AuditRecord) -> bool:
 
 
 def listed(names: list[str], most: int = 4) -> str:
-    """Names with commas between them, the last ones only counted."""
-    shown = names[:most]
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(shown) + rest
+    """Names with commas between them; if there are many the last ones are only counted."""
+    if len(names) <= most + 1:
+        return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    return f"{', '.join(names[:most])} and {len(names) - most} more"

@@ -216,7 +216,7 @@ def test_a_record_of_a_python_session_is_told_the_python_call(violation):
 
 def test_what_to_do_names_each_audit_and_what_is_left_to_audit(violation):
     other = dataclasses.replace(violation, name="twice, too")
-    assert "promise of 'half the noise', 'twice, too'" in story((violation, other)).to_do
+    assert "promise of 'half the noise' and 'twice, too'" in story((violation, other)).to_do
     quiet = dataclasses.replace(violation, verdict="no_violation_found", violated_at=None, diagnoses=())
     assert "Audit other pairs and the whole training before" in remedy(quiet)
     for releases in ("transcript", "final"):

@@ -519,7 +519,7 @@ def test_reports_name_the_command_the_libraries_and_the_unit_and_say_what_does_n
 def test_functions_of_one_name_come_with_their_modules(violation):
     by = [dataclasses.replace(violation.mechanism, name="train", parameters={"train": f"{at}:train"}) for at in "ab"]
     first, second = (dataclasses.replace(violation, mechanism=own) for own in by)
-    assert "outputs of a.train, b.train" in " ".join(text_report((first, second), "text", title="t").split())
+    assert "outputs of a.train and b.train" in " ".join(text_report((first, second), "text", title="t").split())
     assert "outputs of train" in " ".join(text_report((first, first), "text", title="t").split())
 
 
