@@ -479,7 +479,7 @@ def test_methods_and_statement_say_what_would_have_been_found(violation):
     assert f"the audit ``{green.name}'', which found no violation, would have found" in methods((violation, green))
     assert "would have found" not in methods((violation,))
     name = violation.mechanism.name
-    names = "'', ``".join(record.name for record in (violation, green, wider))
+    names = f"{violation.name}'', ``{green.name}'' and ``{wider.name}"
     assert f"3 configurations (``{names}'') with" in methods((violation, green, wider))
     said = statement((green,))
     assert f"outputs of {name} were drawn" in said
