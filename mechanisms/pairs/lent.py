@@ -17,7 +17,8 @@ WORD = np.dtype(np.uint64)
 def copied(dataset: Any) -> Any:
     """The dataset with arrays and tensors of its own; objects of other classes are handed on as they are."""
     if isinstance(dataset, np.ndarray):
-        return dataset.copy()
+        # a file that is only read stays on disk
+        return dataset if isinstance(dataset, np.memmap) and not dataset.flags.writeable else dataset.copy()
     if _is_tensor(dataset):
         return dataset.detach().clone()
     if isinstance(dataset, dict):

@@ -84,6 +84,15 @@ def test_an_object_of_another_class_is_handed_on():
     assert not LentDataset(given).restore()
 
 
+def test_a_file_that_is_only_read_stays_on_disk(tmp_path):
+    np.save(tmp_path / "rows.npy", RECORDS)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    assert copied(mapped) is mapped
+    assert not LentDataset(mapped).restore()
+    written(copied(np.load(tmp_path / "rows.npy", mmap_mode="r+")))
+    assert np.load(tmp_path / "rows.npy").tolist() == RECORDS.tolist()
+
+
 def noise(seed):
     return np.random.default_rng(seed).standard_normal(4)
 
