@@ -53,7 +53,8 @@ def trials_alike(
             measured += f", one of them in {described[0]} without the record, and one in {described[1]} with it"
         elif np.count_nonzero(counts > 1) == 1:
             measured = f"one release, number by number, comes in {counts.max():,} of {len(rows):,} trials"
-            causes = causes if plus_noise else ("empty_batch", *causes)
+            # or many outputs are mapped to one after the noise
+            causes = (*(() if plus_noise else ("empty_batch",)), *causes, "cut")
         return answer(
             REPEATED,
             wrong=True,

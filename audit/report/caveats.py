@@ -119,13 +119,17 @@ def other_than_told(record: AuditRecord) -> str:
 
 def no_wrong_line(records: Sequence[AuditRecord]) -> str:
     """Audits whose code was replayed and showed no wrong line, and those that no replay judged without saying so."""
-    names = [repr(record.name) for record in records if record.environment.get(REPLAY)]
-    if not names:
+    replayed = [record for record in records if record.environment.get(REPLAY)]
+    if not replayed:
         return ""
+    names = [repr(record.name) for record in replayed]
+    # after a violation the whole code is replayed
+    brief = all(record.verdict != "violation" for record in replayed)
+    kind, further = ("brief replay", "; `dpsgd-audit explain` looks further") if brief else ("replay", "")
     whose = "" if len(names) == len(records) else f" of {', '.join(names)}"
     left = [repr(record.name) for record in records if _without_replay(record)]
     besides = f" It did not judge {', '.join(left)}; `dpsgd-audit explain` says why." if left else ""
-    return f"A replay of the code{whose} found no line that looks wrong.{besides}"
+    return f"A {kind} of the code{whose} found no line that looks wrong{further}.{besides}"
 
 
 def _without_replay(record: AuditRecord) -> bool:

@@ -88,7 +88,8 @@ def test_what_a_replay_finds_is_kept_and_the_verdict_stays_as_counted(record):
 def test_right_code_is_not_accused():
     found = audited(right)
     assert found.diagnoses == ()
-    assert no_wrong_line((found, found)) == "A replay of the code found no line that looks wrong."
+    said = "A brief replay of the code found no line that looks wrong; `dpsgd-audit explain` looks further."
+    assert no_wrong_line((found, found)) == said
 
 
 def test_an_audit_that_was_not_replayed_is_named_beside_those_that_were(record):
@@ -96,7 +97,8 @@ def test_an_audit_that_was_not_replayed_is_named_beside_those_that_were(record):
     replayed, unread = (dataclasses.replace(record, diagnoses=(), name=name) for name in ("a", "b"))
     replayed = dataclasses.replace(replayed, environment={**record.environment, "replay": "no line looks wrong"})
     said = no_wrong_line((replayed, unread))
-    assert said.startswith("A replay of the code of 'a' found no line that looks wrong. It did not judge 'b'; ")
+    looked = "A brief replay of the code of 'a' found no line that looks wrong; `dpsgd-audit explain` looks further."
+    assert said.startswith(f"{looked} It did not judge 'b'; ")
     (ours,) = [dataclasses.replace(unread, mechanism=dataclasses.replace(unread.mechanism, name="one_round"))]
     for other in (record, ours, dataclasses.replace(unread, verdict="violation")):
         assert "did not judge" not in no_wrong_line((replayed, other))

@@ -103,7 +103,7 @@ def test_trials_that_repeat_and_those_that_depend_are_told_together_and_empty_ba
 def test_one_release_that_comes_again_may_be_an_empty_batch():
     drawn = np.random.default_rng(0).normal(size=(2, 100, 5))
     drawn[:, ::10] = 0.0
-    for none_sampled, causes in ((False, ("empty_batch", "seed_again")), (True, ("seed_again",))):
+    for none_sampled, causes in ((False, ("empty_batch", "seed_again", "cut")), (True, ("seed_again", "cut"))):
         hint = ASKED(*drawn, plus_noise=none_sampled, risk=0.01)
         assert hint is not None
         assert "20 of 200 trials" in hint.says
