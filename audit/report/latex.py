@@ -61,7 +61,7 @@ def table(records: tuple[AuditRecord, ...], *, title: str, wide: bool) -> str:
         f"{latex_name(title)}. All lower bounds hold together at risk ${_risk(records)}${but_for(records, latex_name)}"
     )
     caption += "; claimed values in parentheses"
-    caption += "; beside a name what broke its claim" if any(map(broken_in_short, records)) else ""
+    caption += "; after each name, the number that broke its claim" if any(map(broken_in_short, records)) else ""
     caption += rf"; $\varepsilon$ at $\delta = {number(deltas[0])}$." if len(deltas) == 1 else "."
     claims = list(dict.fromkeys(formula(record.claim) for record in records))
     size = math.ceil(len(records) / math.ceil(len(records) / A_PAGE)) if records else 1
