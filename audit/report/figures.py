@@ -269,8 +269,11 @@ def in_sweep(records: Sequence[AuditRecord], *, x: str, series: str | None) -> l
     require("records", len(ran) > 0, "of an audit that ran", "none")
     names = [x] if series is None else [x, series]
     found = [record for record in ran if all(name in _parameters(record) for name in names)]
-    # none has them: the first says so
-    return found or [record for record in ran[:1] for name in names if value_of(record, name)]
+    if not found:
+        # the first says what it has instead
+        for name in names:
+            value_of(ran[0], name)
+    return found
 
 
 def save_sweep(records: Sequence[AuditRecord], path: Path, *, x: str, series: str | None, y: str, width: float) -> None:
